@@ -43,7 +43,8 @@ def undelivered_function(name: str) -> Callable[[DrainingRun], Undelivered | Non
 def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
     """Return how the profile's client would be set up, for a plan: without a target and without a connection.
 
-    :param admin: the target has an admin REST: brokers that a run starts have one, others only if its address is given.
+    :param admin: the target has an admin REST: brokers that a run starts
+        have one, others only if its address is given.
     """
     import time
 
@@ -53,7 +54,8 @@ def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
     from pytest_loadtest.schedule.topology import Topology
 
     settings = profile.driver
-    # facts() reads only the settings and whether there is an admin address, so the rest need only be valid.
+    # facts() reads only the settings and whether there is an admin
+    # address, so the rest need only be valid.
     unused = TargetAddress(
         url=f"{settings.kind.target_schemes[0]}://localhost:1",
         admin_url="http://localhost:1" if admin else None,

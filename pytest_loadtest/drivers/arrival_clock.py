@@ -1,8 +1,9 @@
 """Arrival times from the kernel: the stamps of a driver's sockets, in the driver's clock.
 
-Linux stamps each packet with CLOCK_REALTIME when its network stack gets it (``SO_TIMESTAMPNS``), long before this process wakes up and
-reads it. :class:`SocketReader` reads a socket with these stamps, :class:`ArrivalClock` converts them. Sources of all facts about the kernel
-are in ``docs/clocks.md``.
+Linux stamps each packet with CLOCK_REALTIME when its network stack gets it
+(``SO_TIMESTAMPNS``), long before this process wakes up and reads it.
+:class:`SocketReader` reads a socket with these stamps, :class:`ArrivalClock` converts
+them. Sources of all facts about the kernel are in ``docs/clocks.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# asm-generic/socket.h. Python has no names for these. Machines with other numbers, or without 64-bit times, fail the test of stamps_work().
+# asm-generic/socket.h. Python has no names for these. Machines with other numbers, or without
+# 64-bit times, fail the test of stamps_work().
 SO_TIMESTAMPNS: Final = 35
 _TIMESPEC: Final = struct.Struct("qq")
 _ANCILLARY: Final = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
@@ -33,7 +35,8 @@ _UNKNOWN = -2
 _NEVER = -1
 _TIGHT: Final = 5_000  # ns; longer comparisons were interrupted
 _TRIES: Final = 20
-# A clock that follows another one by a line (decision 026) drifts by some ten parts per million; more than this is a step.
+# A clock that follows another one by a line (decision 026) drifts by some ten parts per million;
+# more than this is a step.
 _SLEW: Final = 5_000  # 1/5000 = 200 ppm
 _ROUNDING: Final = 1_000  # ns
 _EPOCHS: Final = 4
@@ -44,7 +47,11 @@ _LOOK_ONLY: Final = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC no
 
 
 class _Epoch(NamedTuple):
-    """A time in which the wall clock was not set. :param begin: earliest instant of the time. :param end: latest one."""
+    """A time in which the wall clock was not set.
+
+    :param begin: earliest instant of the time.
+    :param end: latest one.
+    """
 
     begin: int
     end: int
@@ -54,14 +61,18 @@ class _Epoch(NamedTuple):
 class ArrivalClock:
     """The conversion of CLOCK_REALTIME to the driver's clock, for all sockets of a driver.
 
-    The two clocks are compared at each read. Their offset changes if the wall clock is set. A stamp may then be of the time before or
-    after that: it is converted by the offset with which it lies in the time of that offset. If both fit, or neither, it is unknown.
+    The two clocks are compared at each read. Their offset changes if the wall clock is set. A stamp
+    may then be of the time before or after that: it is converted by the offset with which it lies
+    in the time of that offset. If both fit, or neither, it is unknown.
 
-    :param clock: the driver's clock, ns. :param wall: CLOCK_REALTIME, ns.
+    :param clock: the driver's clock, ns.
+    :param wall: CLOCK_REALTIME, ns.
     :param kernel: the kernel stamps packets; None: try it.
-    :ivar looked: instant of the last look at all sockets before the current one: those that have not been read since were empty then.
+    :ivar looked: instant of the last look at all sockets before the current one: those that have
+        not been read since were empty then.
     :ivar latest: a time shortly before now.
-    :ivar unusable: number of reads whose stamp was missing or unusable, so that they have the time of the read; None: the client stamps.
+    :ivar unusable: number of reads whose stamp was missing or unusable, so that they have the time
+        of the read; None: the client stamps.
     """
 
     def __init__(
@@ -104,7 +115,8 @@ class ArrivalClock:
             self._looking = self.looked
         if events or seconds <= 0:
             return events
-        # select() waits for microseconds, epoll in Python only for whole milliseconds. select() cannot watch high descriptors.
+        # select() waits for microseconds, epoll in Python only for whole milliseconds. select()
+        # cannot watch high descriptors.
         if epoll.fileno() >= _FD_SETSIZE:
             events = epoll.poll(seconds, _MOST_EVENTS)
             # This process may have woken up long after the first packet came.
@@ -120,7 +132,8 @@ class ArrivalClock:
     def check(self) -> int:
         """Compare the two clocks; return the time."""
         now = self.now()
-        # Hot path: two looks at clocks. The second one is a little later, or more if this process was interrupted in between.
+        # Hot path: two looks at clocks. The second one is a little later, or more if this process
+        # was interrupted in between.
         if -_ROUNDING <= self.wall() - now - self._offset <= _TIGHT:
             self._checked = self.latest = now
             return now
@@ -151,7 +164,10 @@ class ArrivalClock:
         return now
 
     def convert(self, stamp: int, now: int) -> int | None:
-        """Convert a stamp; None if it is not known. :param now: the time of a :meth:`check` after the stamp."""
+        """Convert a stamp; None if it is not known.
+
+        :param now: the time of a :meth:`check` after the stamp.
+        """
         arrived = stamp - self._offset
         # Hot path: the wall clock was never set.
         if not self._earlier and arrived <= now:
@@ -168,13 +184,17 @@ class ArrivalClock:
 class SocketReader:
     """Reads a socket, and takes the time at which the bytes of each read arrived.
 
-    A read has one stamp, that of its last packet. So packets that arrived over a longer time than :data:`RESOLUTION`, because this
-    process did not look at the socket, are read in pieces.
+    A read has one stamp, that of its last packet. So packets that arrived over a longer time than
+    :data:`RESOLUTION`, because this process did not look at the socket, are read in pieces.
 
-    :param units: bytes of the smallest message; above 0 the socket mostly has one message at a time: the smallest read so far that can be a
-        message is tried before packets are looked at one by one.
-    :ivar arrived: when the bytes of the last read arrived. :ivar lag: time from then until they were read; -1: unknown.
-    :ivar taken: when they were read. :ivar filled: more bytes may follow. :ivar more: more bytes follow.
+    :param units: bytes of the smallest message; above 0 the socket mostly has
+        one message at a time: the smallest read so far that can be a message is
+        tried before packets are looked at one by one.
+    :ivar arrived: when the bytes of the last read arrived.
+    :ivar lag: time from then until they were read; -1: unknown.
+    :ivar taken: when they were read.
+    :ivar filled: more bytes may follow.
+    :ivar more: more bytes follow.
     :ivar held: there are bytes of which epoll does not know.
     """
 
@@ -194,7 +214,8 @@ class SocketReader:
         self.held = False
         self._piece = 0
         self._reordered = _UNKNOWN
-        # The first two reads of a connection are answers to its first requests, which may be smaller than its messages.
+        # The first two reads of a connection are answers to its first requests, which may be
+        # smaller than its messages.
         self._units = units
         self._unit = _ANY if units else 0
         self._first = 2
@@ -202,7 +223,10 @@ class SocketReader:
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
     def read(self, space: memoryview) -> int:
-        """Read into ``space``; return the number of bytes. :raises OSError: as ``socket.recv_into``."""
+        """Read into ``space``; return the number of bytes.
+
+        :raises OSError: as ``socket.recv_into``.
+        """
         clock = self._clock
         if not clock.kernel:
             count = self._socket.recv_into(space)
@@ -210,7 +234,8 @@ class SocketReader:
             self.filled = count == len(space)
             return count
         self.more = False
-        # Since when packets may have come: the socket was empty when all were last looked at, or after its last read.
+        # Since when packets may have come: the socket was empty when all
+        # were last looked at, or after its last read.
         since = 0 if self.filled else self.taken
         if clock.looked > self.taken:
             since = clock.looked
@@ -281,7 +306,8 @@ class SocketReader:
             within = first is None or last is None or last - first <= RESOLUTION
             return None if within and count < size else within
 
-        # The packets of a connection often have one size, so the size of the last piece is tried first.
+        # The packets of a connection often have one size, so the
+        # size of the last piece is tried first.
         low = 1
         size = min(self._piece or len(space), len(space))
         high = len(space) + 1
@@ -328,7 +354,8 @@ def stamps_work() -> bool:
 def _is_stamped(sender: socket.socket, receiver: socket.socket) -> bool:
     receiver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     receiver.settimeout(1)
-    # Linux begins to stamp some time after the first socket of the machine wants it, so the first packets may have no stamp.
+    # Linux begins to stamp some time after the first socket of the machine wants it, so the first
+    # packets may have no stamp.
     for _ in range(_PORTIONS):
         before = time.time_ns()
         sender.send(b"stamp")

@@ -9,16 +9,17 @@ from typing import Any, Final
 
 from pytest_loadtest.brokers.starting import ephemeral_range
 
-# IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve several destinations. Linux reads it for
-# IPv6 sockets, too.
+# IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve
+# several destinations. Linux reads it for IPv6 sockets, too.
 _BIND_ADDRESS_NO_PORT: Final = 24
 
 
 def addresses_from(
     host: str, port: int, source: str | None
 ) -> list[tuple[socket.AddressFamily, Any]]:
-    """Return the addresses of a host that can be reached from a source address, with their families. :param source: None: any.
+    """Return the addresses of a host that can be reached from a source address, with their families.
 
+    :param source: None: any.
     :raises OSError: none is known.
     """
     if source is None:
@@ -45,7 +46,8 @@ def addresses_from(
 def bind_to_source(sock: socket.socket, source: str | None) -> None:
     """Let a socket connect from an address; do nothing if it is None.
 
-    :raises OSError: this machine does not have the address, or it is of another family than the socket's.
+    :raises OSError: this machine does not have the address, or it
+        is of another family than the socket's.
     """
     if source is None:
         return
@@ -59,7 +61,10 @@ def bind_to_source(sock: socket.socket, source: str | None) -> None:
 
 
 def connect_error(number: int, source: str | None) -> str:
-    """Return the text for an error of connect(). :param source: the socket's source address; None: the system chose it."""
+    """Return the text for an error of connect().
+
+    :param source: the socket's source address; None: the system chose it.
+    """
     reason = os.strerror(number)
     # The address itself is this machine's: bind() would have failed. So its ports are used up.
     if number != errno.EADDRNOTAVAIL:
@@ -73,8 +78,10 @@ def connect_error(number: int, source: str | None) -> str:
 
 
 def connect_from(host: str, port: int, timeout: float, source: str | None) -> socket.socket:
-    """Connect to the first of a host's addresses that answers. :param timeout: seconds for each. :param source: None: the system chooses.
+    """Connect to the first of a host's addresses that answers.
 
+    :param timeout: seconds for each.
+    :param source: None: the system chooses.
     :raises OSError: none answers, or the host has no address of the family of ``source``.
     """
     if source is None:

@@ -1,7 +1,9 @@
 """TLS on a socket that is read with the kernel's stamps.
 
-``ssl.SSLSocket`` reads its socket itself, so the stamps of packets are lost. Here OpenSSL works in memory, and records are read by a
-:class:`~pytest_loadtest.drivers.arrival_clock.SocketReader`. Messages have the time of the read that completes their record.
+``ssl.SSLSocket`` reads its socket itself, so the stamps of packets are lost. Here OpenSSL works in
+memory, and records are read by a
+:class:`~pytest_loadtest.drivers.arrival_clock.SocketReader`. Messages have the time of the read
+    that completes their record.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _PIECE: Final = 1 << 16  # bytes encrypted at once
 
 
 class TlsStream(SocketReader):
-    """A connected socket that does not block, with TLS. Attributes as in :class:`SocketReader`; they are those of the bytes below TLS.
+    """A connected socket that does not block, with TLS.
+
+    Attributes as in :class:`SocketReader`; they are those of the bytes below TLS.
 
     :param host: checked against the certificate.
     :ivar session: the TLS session, for its version and cipher.
@@ -52,7 +56,9 @@ class TlsStream(SocketReader):
     def shake_hands(self) -> None:
         """Advance the handshake.
 
-        :raises ssl.SSLWantReadError: it waits for bytes. :raises ssl.SSLWantWriteError: the socket is full. :raises OSError: it failed.
+        :raises ssl.SSLWantReadError: it waits for bytes.
+        :raises ssl.SSLWantWriteError: the socket is full.
+        :raises OSError: it failed.
         """
         while True:
             try:
@@ -82,7 +88,8 @@ class TlsStream(SocketReader):
     def read(self, space: memoryview) -> int:
         """Read into ``space``; return the number of bytes, 0 at the end of the connection.
 
-        :raises ssl.SSLWantReadError: no message is complete. :raises OSError: the connection failed.
+        :raises ssl.SSLWantReadError: no message is complete.
+        :raises OSError: the connection failed.
         """
         if not self.held:
             self._read_record()
@@ -106,7 +113,8 @@ class TlsStream(SocketReader):
     def send(self, data: bytes | bytearray | memoryview) -> int:
         """Send bytes; return how many the kernel has taken, at least one.
 
-        :raises ssl.SSLWantWriteError: the kernel has not taken the whole record: the next call must begin with the same bytes.
+        :raises ssl.SSLWantWriteError: the kernel has not taken the whole record: the next call must
+            begin with the same bytes.
         """
         if not self._plain:
             self._plain = self.session.write(memoryview(data)[:_PIECE])

@@ -48,7 +48,7 @@ class SparkService:
         self._starter: threading.Thread | None = None
         self._failure: Exception | None = None
         self._restarted = self._stopped = self._interrupted = False
-        self._stopper = threading.Thread(target=self._host.stop, name="loadtest-spark-stop")
+        self._stopper = threading.Thread(target=self._end, name="loadtest-spark-stop")
 
     def start(self) -> None:
         """Start Spark in a thread, unless that has begun already; return at once."""
@@ -140,6 +140,14 @@ class SparkService:
             if not self._stopped:
                 self._stopped = True
                 self._stopper.start()
+
+    def _end(self) -> None:
+        """End the session; a start that is not finished is given up, also one that has only begun."""
+        starter = self._starter
+        if starter is not None and starter.is_alive():
+            self._host.kill()
+        else:
+            self._host.stop()
 
     def stop(self) -> None:
         """Stop Spark and wait for its end."""

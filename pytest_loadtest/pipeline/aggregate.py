@@ -1,4 +1,7 @@
-"""Measure the samples of a run folder with Spark. Every frame that is collected here is a small table."""
+"""Measure the samples of a run folder with Spark.
+
+Every frame that is collected here is a small table.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 def aggregate(spark: SparkSession, run_dir: Path) -> Measurements:
     """Measure one run.
 
-    :raises NoData: the folder is incomplete or inconsistent, or differs from the plan, or Spark could not read it; names worker or file.
+    :raises NoData: the folder is incomplete or inconsistent, or differs from the plan, or Spark
+        could not read it; names worker or file.
     """
     folder = read.load_run(run_dir)
     return _measure(spark, folder, [folder.run], [folder.recorded])[0]
@@ -118,15 +122,17 @@ def _measure(
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
     """Count the samples in two scans: deliveries in time, counted by the second, depend on the median latency, a result of the first.
 
-    Latencies are those of first copies. The first scan counts every copy as one; the second finds the deliveries that came more than once.
-    Most runs have none. Otherwise a third scan counts the latencies again, and the second is repeated if the median has changed (decision
-    024). A last one measures delivery gaps that are shorter than the cells of the first (decision 036).
+    Latencies are those of first copies. The first scan counts every copy as one; the second finds
+    the deliveries that came more than once. Most runs have none. Otherwise a third scan counts the
+    latencies again, and the second is repeated if the median has changed (decision 024). A last one
+    measures delivery gaps that are shorter than the cells of the first (decision 036).
     """
     for part in parts:
         words_of(
             part
         )  # raises NoData if there are more words than can be numbered, before anything is read
-    # A row of the range is one task; each is a partition of its own, so that Spark runs them in parallel.
+    # A row of the range is one task; each is a partition of its
+    # own, so that Spark runs them in parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     collector = Collector(Spool(folder.path), parts, sum(folder.files.values()))
@@ -156,7 +162,8 @@ def _delivery_gaps(
     counted: Sequence[Counted],
 ) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
     """Return the longest gap of each pair of each part, and the same without the generator's own delays; None in parts without stalls."""
-    # The parts with stalls are counted twice in the same scan, the second time without the generator's own delays.
+    # The parts with stalls are counted twice in the same scan, the
+    # second time without the generator's own delays.
     stalled = [number for number, part in enumerate(parts) if part.stalled]
     places = [*range(len(parts)), *stalled]
     names = ["gaps"] * len(parts) + ["gaps_without_own"] * len(stalled)
@@ -182,7 +189,8 @@ def _gaps(
 ) -> DeliveryGaps:
     """Return the longest gap of each pair.
 
-    :param cells: the table ``gaps``, or ``gaps_without_own``. :param inside: the longest gap inside each suspect cell, see
+    :param cells: the table ``gaps``, or ``gaps_without_own``.
+    :param inside: the longest gap inside each suspect cell, see
         ``gap_receipts.longest_inside``.
     """
     shown = gaps_of_cells(run, cells)
@@ -208,7 +216,10 @@ def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
 
 
 def _of_first_copies(counted: Counted, first: Counted) -> Counted:
-    """Replace the latencies of all copies by those of first copies. :param first: the tables of the third scan."""
+    """Replace the latencies of all copies by those of first copies.
+
+    :param first: the tables of the third scan.
+    """
     replaced = {
         **counted.tables,
         **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")},
@@ -270,8 +281,8 @@ def _begins(parts: list[Expected], counted: list[Counted]) -> list[int]:
 def _cause(error: Exception) -> str:
     """Return the line of a Java stack trace that names the cause.
 
-    It is a worker's message about a damaged file; otherwise the line that begins with Spark's error condition, ``[LIKE_THIS]``; otherwise
-    the first line.
+    It is a worker's message about a damaged file; otherwise the line that begins with Spark's error
+    condition, ``[LIKE_THIS]``; otherwise the first line.
     """
     lines = str(error).strip().splitlines()
     damaged, condition = _DAMAGED.search(str(error)), _CONDITION.search(str(error))

@@ -42,12 +42,17 @@ if TYPE_CHECKING:
 class Answers:
     """The merged tables of one run or stage.
 
-    :param tables: the tables of rows, by their name in ``tables.TABLES``. :param spans: and :param due: see
-        :class:`~pytest_loadtest.pipeline.collect.Counted`. :param deliveries: see ``tables.delivery_totals``.
-    :param buckets: see ``tables.bucket_totals``. :param reached: of a broadcast; otherwise empty. :param pieces: see
-        ``tables.piece_totals``. :param edges: see ``tables.lost_edges``; None if nothing was lost.
-    :param gaps: the longest time without delivery of each subscription of each topic. :param gaps_without_own: the same without the
-        generator's own delays; None in a run without stalls.
+    :param tables: the tables of rows, by their name in ``tables.TABLES``.
+    :param spans: and
+    :param due: see :class:`~pytest_loadtest.pipeline.collect.Counted`.
+    :param deliveries: see ``tables.delivery_totals``.
+    :param buckets: see ``tables.bucket_totals``.
+    :param reached: of a broadcast; otherwise empty.
+    :param pieces: see ``tables.piece_totals``.
+    :param edges: see ``tables.lost_edges``; None if nothing was lost.
+    :param gaps: the longest time without delivery of each subscription of each topic.
+    :param gaps_without_own: the same without the generator's own
+        delays; None in a run without stalls.
     """
 
     tables: Mapping[str, t.Table]
@@ -343,7 +348,8 @@ def _breakdown(
 class _Seconds:
     """End-to-end latencies of first copies by the second of their intended time.
 
-    :param came: int64, first copies in each second. :param percentiles: int64, one row for each of the seconds with latencies.
+    :param came: int64, first copies in each second.
+    :param percentiles: int64, one row for each of the seconds with latencies.
     """
 
     came: NDArray[np.int64]
@@ -383,8 +389,8 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
         np.add.at(counted, happened["second"], happened["n"])
         return counted
 
-    # Copies by intended second: first ones are in the table of latencies. A later copy has the intended second of its first one, so no copy
-    # lies beyond the end of the column.
+    # Copies by intended second: first ones are in the table of latencies. A later copy has the
+    # intended second of its first one, so no copy lies beyond the end of the column.
     came = latencies.came + by_second(t.AGAIN, len(latencies.came))
     counted = [
         *(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)),
@@ -403,8 +409,12 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
-    """Return the HDR bucket of each second's percentile. :param seconds: all seconds of ``due``, ascending; its rows are in order."""
-    # One cumulative sum over all seconds: the rank within a second is shifted by the values of all seconds before it.
+    """Return the HDR bucket of each second's percentile.
+
+    :param seconds: all seconds of ``due``, ascending; its rows are in order.
+    """
+    # One cumulative sum over all seconds: the rank within a second is
+    # shifted by the values of all seconds before it.
     below = np.cumsum(due["n"])
     whole = below[np.searchsorted(due["second"], seconds, side="right") - 1]
     n = np.diff(whole, prepend=0)
@@ -415,7 +425,8 @@ def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[n
 
 def _lost(edges: t.Table) -> tuple[Lost, ...]:
     """Return the ranges between beginnings and ends."""
-    # Both lists are in one order, and beginnings and ends alternate, so the n-th beginning belongs to the n-th end.
+    # Both lists are in one order, and beginnings and ends alternate, so
+    # the n-th beginning belongs to the n-th end.
     order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
     edges = {name: column[order] for name, column in edges.items()}
     (rows, first), (_, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))

@@ -1,7 +1,13 @@
-"""Bitmaps of messages offered, acknowledged and received: one bit for each message, 64 sequences of a stream to a word. numpy only.
+"""Bitmaps of messages offered, acknowledged and received, 64 sequences to a word. numpy only.
 
-A table of words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and greatest values (``WORD_ENDS``). A
-column that a table lacks is 0.
+The rule: a message has one bit in each mask, so a message that came twice is received once, an
+acknowledged one that did not come is lost, and both are found by comparing whole words. A table of
+words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and
+greatest values (``WORD_ENDS``). A column that a table lacks is 0.
+
+Spark's workers (:mod:`pytest_loadtest.pipeline.executor`) make words of the rows that they read,
+and count the words of each slot after the shuffle. The controller only asks here for the number of
+words, in :mod:`pytest_loadtest.pipeline.aggregate`.
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ from pytest_loadtest.pipeline.kernel import copies_of, measured
 from pytest_loadtest.pipeline.tables import (
     Table,
     bucket_totals,
+    column_of,
     count_bits,
+    cut_by,
     delivery_totals,
     lost_edges,
     piece_totals,
@@ -37,8 +45,10 @@ WORD_BITS = 6
 WORD_SUMS = ("offered_rows", "copies")
 # Only words of broadcasts have these.
 WORD_ENDS = ("last", "last_without_own", "early", "due")
+_WAYS = dict.fromkeys(WORD_SUMS, np.add) | dict.fromkeys(WORD_ENDS, np.maximum)
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
-# Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the controller and every task.
+# Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the
+# controller and every task.
 RANGES = 1 << 13
 # 2**17 words are merged at once: 8 million messages, some 13 MB.
 SLOT_BITS = 17
@@ -47,14 +57,15 @@ SLOT_BITS = 17
 class Words:
     """Words of 64 sequences, each of one stream and subscription.
 
-    Every message has a number that is unique over all streams and subscriptions. 64 consecutive numbers are a word, consecutive words are a
+    Every message has a number that is unique over all streams and
+    subscriptions. 64 consecutive numbers are a word, consecutive words are a
     slot; ``_base`` is the number of the first word of each stream.
 
-    While words are gathered, a word can have several rows. The messages of one row came equally often, so the copies of a subset of them
-    can be computed from the copies of all.
+    While words are gathered, a word can have several rows. The messages of one row came equally
+    often, so the copies of a subset of them can be computed from the copies of all.
 
-    If the phase is cut for objectives, a word has the messages of one piece only: its number is that of its 64 sequences, times the number
-    of pieces, plus the number of the piece.
+    If the phase is cut for objectives, a word has the messages of one piece only: its number is
+    that of its 64 sequences, times the number of pieces, plus the number of the piece.
     """
 
     def __init__(self, run: Expected) -> None:
@@ -62,7 +73,8 @@ class Words:
         self.pieces = self._split()
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
-        # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit give the sequence without a table.
+        # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit
+        # give the sequence without a table.
         lengths = np.where(run.end > run.first, (run.end - 1 >> WORD_BITS) - self._first + 1, 0)
         self._base = np.cumsum(lengths) - lengths
         self._words = int(lengths.sum())
@@ -74,23 +86,28 @@ class Words:
 
     def _check_room(self) -> None:
         """:raises NoData: there are more words than can be numbered."""
-        # A message number shares 63 bits with one bit for each of its marks while words are sorted, see _words_and_order.
+        # A message number shares 63 bits with one bit for each of its marks
+        # while words are sorted, see _words_and_order.
         marks = max(len(self.planes) + 2, 4)
         if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
-                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
+                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be"
+                " counted: ask for longer windows"
             )
 
     def _all_words(self) -> int:
-        """Return the number of words over all subscriptions and pieces, as a Python integer, which cannot overflow."""
+        """Return the number of words over all subscriptions and pieces, without overflow."""
         return self._words * max(self.run.subscriptions, 1) * self.pieces
 
     def sent(self, rows: Rows) -> Table:
-        """Return the words of sent messages for every subscription: rows, and masks of messages offered, acked and resent.
+        """Return the words of sent messages for every subscription.
 
-        The number of a message's size bucket is stored in *planes*: one mask for each of its bits. An invalid bucket number becomes one
-        more than the last valid one. A run without subscriptions has the words of one subscription, in which nothing is expected, so
-        nothing can be lost.
+        They have the number of rows, and masks of messages offered, acked and resent.
+
+        The number of a message's size bucket is stored in *planes*: one mask for
+        each of its bits. An invalid bucket number becomes one more than the last
+        valid one. A run without subscriptions has the words of one subscription, in
+        which nothing is expected, so nothing can be lost.
 
         :param rows: ``SENT_WORD_COLUMNS``.
         """
@@ -107,41 +124,56 @@ class Words:
         return self._for_all(once)
 
     def _for_all(self, once: Mapping[str, NDArray[np.int64]]) -> Table:
-        """Repeat the words of sent messages for every subscription. :param once: the words of the first."""
+        """Repeat the words of sent messages for every subscription.
+
+        :param once: the words of the first.
+        """
         times = max(self.run.subscriptions, 1)
         every = {name: np.tile(column, times) for name, column in once.items()}
         every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
         return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
-        """Return the words of copies: rows, and masks of messages received, punctual, and received from ``begin`` until ``end``.
+        """Return the words of copies.
 
-        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the phase is cut for objectives.
+        They have the number of rows, and masks of messages received, punctual, and received from
+        ``begin`` until ``end``.
+
+        :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the
+            phase is cut for objectives.
         """
         rows = copies_of(rows, self.run)
-        punctual = rows["flags"] & int(Flag.LATE) == 0
-        came = (
-            rows["received"]
-            if self.run.delays is None
-            else rows["intended"] + self.run.lateness(rows)
-        )
-        in_time = (came >= begin) & (came < end)
-        marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
+        arrived = rows["received"]
+        if self.run.delays is not None:
+            arrived = rows["intended"] + self.run.lateness(rows)
+        marks = {
+            "punctual": rows["flags"] & int(Flag.LATE) == 0,
+            "in_time": (arrived >= begin) & (arrived < end),
+        }
+        marks |= self._before_ends(rows, arrived - begin)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
         # Equal neighbours in the sorted numbers are second copies.
         further = number[1:][number[1:] == number[:-1]]
-        return self._with_ends(_apart(table, further) if len(further) else table, rows)
+        if len(further):
+            table = _apart(table, further)
+        return self._with_ends(table, rows)
 
-    def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Return masks of copies before the end of their window or tenth. :param came: arrivals, ns after the shifted start."""
+    def _before_ends(self, rows: Rows, arrived: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Return masks of copies before the end of their window or tenth.
+
+        :param arrived: ns after the shifted start.
+        """
         cut = self.run.slice_cut
         if cut is None:
             return {}
         piece = cut.of(self.run.seconds(rows["intended"]))
-        return {name: came < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
+        return {name: arrived < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
-        """Return the numbers of messages with their piece. :param number: without it; 64 consecutive ones are a word."""
+        """Return the numbers of messages with their piece.
+
+        :param number: without it; 64 consecutive ones are a word.
+        """
         cut = self.run.slice_cut
         if cut is None:
             return number
@@ -154,63 +186,73 @@ class Words:
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
         """Return the number of each copy's message for its subscription."""
-        # The column is int32, and numpy keeps a product with a Python integer at that width, which 800 M messages would overflow.
+        # The column is int32, and numpy keeps a product with a Python integer at that width, which
+        # 800 M messages would overflow.
         subscription = rows["subscription"].astype(np.int64)
         number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[
-            rows["stream"]
-        ] + rows["seq"]
+        # Of sequence 0 of each stream.
+        zero = (self._base - self._first) << WORD_BITS
+        number: NDArray[np.int64] = zero[rows["stream"]] + rows["seq"]
         return number
 
     def compact(self, parts: Sequence[Table]) -> Table:
-        """Merge tables of words, in order; a word with a message that came more than once keeps all its rows."""
-        rows = _in_order(
-            parts, [name for name in self._columns() if any(name in part for part in parts)]
-        )
+        """Merge tables of words, in order; a word with a repeated message keeps all its rows."""
+        present = set().union(*parts)
+        rows = _in_order(parts, [name for name in self._columns() if name in present])
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
-            # More copies than distinct messages: some came twice, and how often each did is known from the single rows only.
-            repeated = np.add.reduceat(rows["copies"], starts) > count_bits(
-                _any(rows["got"], starts)
-            )
+            # More copies than distinct messages: some came twice, and how often each did is known
+            # from the single rows only.
+            received = count_bits(_any(rows["got"], starts))
+            repeated = np.add.reduceat(rows["copies"], starts) > received
             alone = np.repeat(repeated, _lengths(starts, rows["word"]))
             alone[starts] = True
             starts = np.flatnonzero(alone)
         return _combined(rows, starts)
 
     def merge(self, parts: Sequence[Table]) -> Table:
-        """Merge tables of words, in order, each word once; add ``copies_of_resent``, the copies of resent messages."""
+        """Merge tables of words, in order, each word once.
+
+        The result has one more column: ``copies_of_resent``, the copies of resent messages.
+        """
         rows = _in_order(parts, self._columns())
         starts = _starts(rows["word"])
         merged = _combined(rows, starts)
         merged["copies_of_resent"] = np.zeros_like(merged["word"])
         if merged["resent"].any():
             # The messages of a row came equally often, so this division has no remainder.
-            each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
+            times = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
             resent = np.repeat(merged["resent"], _lengths(starts, rows["word"]))
-            merged["copies_of_resent"] = np.add.reduceat(
-                each * count_bits(rows["got"] & resent), starts
-            )
+            copies = times * count_bits(rows["got"] & resent)
+            merged["copies_of_resent"] = np.add.reduceat(copies, starts)
         return merged
 
     def _columns(self) -> tuple[str, ...]:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
     def repeated(self, table: Table) -> Table:
-        """Return ranges of the words with a message that came more than once. :param table: the words of one slot, merged."""
-        return ranges_of(
-            self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES
-        )
+        """Return ranges of the words with a message that came more than once.
+
+        :param table: the words of one slot, merged.
+        """
+        word = table["word"][table["copies"] > count_bits(table["got"])]
+        return ranges_of(self._together(word), RANGES)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return these words and those whose copies must be compared with theirs. :param word: ascending."""
+        """Return these words and those whose copies must be compared with theirs.
+
+        :param word: ascending.
+        """
         return word
 
     def of_rows(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the number of each copy's delivery; 64 consecutive ones are a word. :param rows: measured copies."""
+        """Return the number of each copy's delivery; 64 consecutive ones are a word.
+
+        :param rows: measured copies.
+        """
         return self._of_piece(self._delivery(rows), rows)
 
     def slot_words(self, bits: int) -> int:
@@ -218,23 +260,28 @@ class Words:
         return self.pieces << bits
 
     def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
-        """Yield number and words of each slot. :param table: in the order of its words."""
-        slot = table["word"] // self.slot_words(SLOT_BITS)
-        starts = _starts(slot)
-        for number, low, high in zip(
-            slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True
-        ):
-            yield number, {name: column[low:high] for name, column in table.items()}
+        """Yield number and words of each slot.
+
+        :param table: in the order of its words.
+        """
+        return cut_by(table, table["word"] // self.slot_words(SLOT_BITS))
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """Return the tables counted from all words of one slot. :param table: merged. :param ranges: of lost messages, at most."""
+        """Return the tables counted from all words of one slot.
+
+        :param table: merged.
+        :param ranges: of lost messages, at most.
+        """
         named = self.named(table)
-        return {
+        tables = {
             "repeated": self.repeated(table),
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(self.run.buckets)),
             "edges": lost_edges(self.named(self._whole(table)), self.run.stream_topics, ranges),
-        } | ({} if self.run.slice_cut is None else {"pieces": piece_totals(named)})
+        }
+        if self.run.slice_cut is not None:
+            tables["pieces"] = piece_totals(named)
+        return tables
 
     def _whole(self, table: Table) -> Table:
         """Return the words of all pieces together: ranges of lost messages may cross them."""
@@ -245,18 +292,22 @@ class Words:
         return whole | {"word": whole["word"] * self.pieces}
 
     def named(self, table: Table) -> Table:
-        """Return the table with columns for subscription, stream and piece, and with words numbered within their stream."""
+        """Return the table with columns for subscription, stream and piece.
+
+        Its words are numbered within their stream.
+        """
         word, piece = np.divmod(table["word"], self.pieces)
         subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
-        own = word + (self._first - self._base)[stream]
-        none = np.zeros_like(table["word"])
-        expected = table.get("acked", none) if self.run.subscriptions else none
+        if self.run.subscriptions:
+            expected = column_of(table, "acked")
+        else:
+            expected = np.zeros_like(word)
         return {
             **table,
             "subscription": subscription,
             "stream": stream,
-            "word": own,
+            "word": word + (self._first - self._base)[stream],
             "piece": piece,
             "expected": expected,
         }
@@ -265,7 +316,11 @@ class Words:
 def words(
     number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
 ) -> dict[str, NDArray[np.int64]]:
-    """Return numbers as bitmaps: for each word their count and mask, and for every mark the mask of numbers that have it at least once.
+    """Return numbers as bitmaps.
+
+    Each word has their count, their mask, and for every mark the mask of numbers that have it at
+    least once. Numbers 1, 1 and 66, the last one marked, become words 0 and 1 with counts 2 and 1,
+    masks 0b10 and 0b100, and masks 0 and 0b100 for the mark.
 
     :param names: of the columns for count and mask.
     """
@@ -276,7 +331,8 @@ def _words_and_order(
     number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
 ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
     """Return the words, and the numbers in ascending order."""
-    # One sort orders numbers and marks: each varying mark is one more low bit of the key. Marks of all numbers, or of none, need no bit.
+    # One sort orders numbers and marks: each varying mark is one more low bit of the key. Marks of
+    # all numbers, or of none, need no bit.
     varied = {name: mark for name, mark in marks.items() if mark.any() and not mark.all()}
     key = number << len(varied)
     for place, mark in enumerate(varied.values()):
@@ -295,10 +351,14 @@ def _words_and_order(
     return table, number
 
 
-def _apart(table: Table, further: NDArray[np.int64]) -> Table:
-    """Split words into rows of first and of further copies, so that the messages of one row came equally often.
+def _apart(table: Table, further: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Split words into rows of first and of further copies.
 
-    :param table: the words of all copies. :param further: the message number of every copy but the first.
+    The messages of one row came equally often: of copies of the messages 1, 1, 1 and 2 the row of
+    first copies has both messages, and another row has message 1, with 2 further copies.
+
+    :param table: the words of all copies.
+    :param further: the message number of every copy but the first.
     """
     parts = [{**table, "copies": count_bits(table["got"])}]
     number, times = np.unique(further, return_counts=True)
@@ -315,32 +375,30 @@ def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArr
     order = np.argsort(word, kind="stable")
     rows = {"word": word[order]}
     for name in columns:
-        rows[name] = np.concatenate(
-            [part[name] if name in part else np.zeros_like(part["word"]) for part in parts]
-        )[order]
+        column = np.concatenate([column_of(part, name) for part in parts])
+        rows[name] = column[order]
     return rows
 
 
 def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Combine the rows from each start to the next into one."""
-    combined = {"word": rows["word"][starts]}
+    if not len(starts):
+        return dict(rows)
+    combined = {}
     for name, column in rows.items():
-        if name != "word":
+        if name == "word":
+            combined[name] = column[starts]
+        else:
             # Masks are combined by OR, never by a maximum: bit 63 makes a mask negative.
-            how = (
-                np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
-            )
-            combined[name] = how.reduceat(column, starts) if len(starts) else column
+            combined[name] = _WAYS.get(name, np.bitwise_or).reduceat(column, starts)
     return combined
 
 
 def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position of the first of each group of equal values."""
-    return (
-        np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        if len(ordered)
-        else np.zeros(0, np.int64)
-    )
+    """Return the position of the first of each group of equal values: 0, 2 of 7, 7, 9."""
+    differs = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=differs[1:])
+    return np.flatnonzero(differs)
 
 
 def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -349,5 +407,8 @@ def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[n
 
 
 def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits[:0]
+    """Return the OR of the bits from each start to the next."""
+    if not len(starts):
+        return bits[:0]
+    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts)
     return masks

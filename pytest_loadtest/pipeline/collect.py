@@ -28,8 +28,10 @@ them some times over for a moment."""
 class Counted:
     """The counted tables of one run or stage.
 
-    :param tables: by name; a table without rows is empty, not missing. :param spans: the table ``spans``, see
-        :data:`~pytest_loadtest.pipeline.spool.Spans`. :param due: the table ``due``, in shards in the order of seconds.
+    :param tables: by name; a table without rows is empty, not missing.
+    :param spans: the table ``spans``, see
+        :data:`~pytest_loadtest.pipeline.spool.Spans`.
+    :param due: the table ``due``, in shards in the order of seconds.
     """
 
     tables: Mapping[str, Table]
@@ -49,7 +51,10 @@ class Collector:
         self._in_pieces = sum(packed_size(part, rows) for part in parts) > AT_ONCE
 
     def tables(self, frame: DataFrame) -> list[Counted]:
-        """Return the tables of each part. :param frame: the columns of ``executor.COUNTED_SCHEMA``."""
+        """Return the tables of each part.
+
+        :param frame: the columns of ``executor.COUNTED_SCHEMA``.
+        """
         found = [_Found() for _ in range(self._parts)]
         for row in self._rows(frame):
             found[row["part"]].add(row, self.spool)

@@ -1,10 +1,10 @@
 """The functions that Spark's workers run: they reduce sample files to Arrow batches of small tables or of words.
 
-Workers read the files themselves. Spark could read them too, but passes rows to Python one by one, which costs five times as much as all
-the work here.
+Workers read the files themselves. Spark could read them too, but passes rows to Python one by one,
+which costs five times as much as all the work here.
 
-The functions are sent to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a cluster needs numpy and pyarrow but not
-this package.
+The functions are sent to the workers as code (see :mod:`pytest_loadtest.pipeline.transforms`), so a
+cluster needs numpy and pyarrow but not this package.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ CELLS = 1 << 20
 LARGEST = (1 << 31) - 1
 # Seconds whose latencies are merged at once.
 SECONDS_SHARD = 1024
-# Tables that grow with the length of a run, by the column that cuts them into shards: no worker holds all of them, and the controller
-# collects some shards at a time.
+# Tables that grow with the length of a run, by the column that cuts them into shards: no worker
+# holds all of them, and the controller collects some shards at a time.
 SHARDED: Final = {"spans": ("piece", SHARD), "due": ("second", SECONDS_SHARD)}
 # The shard of tables that are not cut.
 WHOLE_TABLE: Final = -1
@@ -63,7 +63,8 @@ WORDS_SCHEMA = "part int, slot bigint, content binary"
 class TablesOfFiles:
     """Count the tables of a task's files; each table is one row of the result.
 
-    :param tasks: paths by the number of the task. :param parts: the run and its stages; rows are counted for each of them.
+    :param tasks: paths by the number of the task.
+    :param parts: the run and its stages; rows are counted for each of them.
     """
 
     def __init__(self, tasks: Sequence[Sequence[SampleFile]], parts: Sequence[Expected]) -> None:
@@ -78,7 +79,8 @@ class TablesOfFiles:
         ):
             for part, gathered in zip(self._parts, found, strict=True):
                 gathered.add(how[kind][1](rows, part))
-            # Files are read in the order of time, so shards that are sent early are nearly complete.
+            # Files are read in the order of time, so shards that
+            # are sent early are nearly complete.
             if any(gathered.large for gathered in found):
                 yield _tables_of_parts(gathered.take_shards() for gathered in found)
         yield _tables_of_parts(gathered.merged() for gathered in found)
@@ -224,10 +226,12 @@ class Gathered:
 class WordsOfFiles:
     """Count the words of a task's files by part and slot; a slot can have several rows.
 
-    Words are merged while they are gathered, and are sent before the end only if there are too many: files are read in the order of time,
-    so most words are complete.
+    Words are merged while they are gathered, and are sent before the end only if there are too
+    many: files are read in the order of time, so most words are complete.
 
-    :param tasks: and :param parts: see :class:`TablesOfFiles`. :param begins: the start of the time in which a copy is in time, by part.
+    :param tasks: and
+    :param parts: see :class:`TablesOfFiles`.
+    :param begins: the start of the time in which a copy is in time, by part.
     """
 
     def __init__(
@@ -255,7 +259,8 @@ class WordsOfFiles:
                     if kind == "sent"
                     else part.copies(rows, begin, begin + part.run.duration)
                 )
-            # Words that arrive over a long time are sent early and merged after the shuffle, so that memory stays bounded.
+            # Words that arrive over a long time are sent early and merged after the shuffle, so
+            # that memory stays bounded.
             if sum(gathered.size for gathered in found) > CELLS:
                 yield _slots(words, found)
                 found = [GatheredWords(part) for part in words]
@@ -299,7 +304,8 @@ def deliveries_of_words(parts: Sequence[Expected], ranges: int) -> Callable[[pa.
     :param parts: see :class:`TablesOfFiles`. :param ranges: of lost messages, at most.
     """
 
-    # A plain function: Spark inspects the number of its arguments, and would count ``self`` of a callable object.
+    # A plain function: Spark inspects the number of its arguments, and
+    # would count ``self`` of a callable object.
     def tables_of_slot(rows: pa.Table) -> pa.Table:
         number = rows["part"][0].as_py()
         run = parts[number]
@@ -347,7 +353,8 @@ def blocks(
                     rows = {column: _column_of(block, column) for column in columns[kind]}
                     yield kind, _of_file(rows, worker, correction, host)
         except (pa.ArrowException, OSError) as error:
-            # An object store that cannot be reached, or credentials that this worker lacks, are no damage to the file.
+            # An object store that cannot be reached, or credentials that this
+            # worker lacks, are no damage to the file.
             raise ValueError(
                 f"{path} {'cannot be read' if is_uri(path) else 'is damaged'}: {error}"
             ) from error
@@ -355,7 +362,8 @@ def blocks(
 
 def _of_file(rows: Rows, worker: int, correction: Correction | None, host: int | None) -> Rows:
     """Return the rows with the numbers of their worker and, if there are several, their host, and with times that can be compared."""
-    # One number for all rows of a file: the column is cheaper than a lookup of each row's consumer, which sits on the same host.
+    # One number for all rows of a file: the column is cheaper than a lookup of each row's consumer,
+    # which sits on the same host.
     rows = rows if correction is None else correction.of_rows(rows)
     rows = {**rows, "worker": np.full(len(rows["stream"]), worker, np.int32)}
     return rows if host is None else {**rows, "host": np.full(len(rows["stream"]), host)}
@@ -369,7 +377,10 @@ def _column_of(block: pa.RecordBatch, name: str) -> NDArray[Any]:
 
 
 class RowsOfFiles:
-    """Read the files of one kind whole, for users' own queries. :param names: paths below the location, by number."""
+    """Read the files of one kind whole, for users' own queries.
+
+    :param names: paths below the location, by number.
+    """
 
     def __init__(self, location: str, names: Sequence[str]) -> None:
         self._location, self._names = location, tuple(names)
@@ -413,8 +424,8 @@ def record_batch(rows: Sequence[tuple[Any, ...]], schema: str) -> pa.RecordBatch
     return pa.record_batch(arrays, names=[name for name, _ in columns])
 
 
-# Arrow's own pa.array() and to_numpy() import pandas, which takes every Python worker of Spark longer than counting a small run. So arrays
-# are made from buffers here.
+# Arrow's own pa.array() and to_numpy() import pandas, which takes every Python worker of Spark
+# longer than counting a small run. So arrays are made from buffers here.
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:

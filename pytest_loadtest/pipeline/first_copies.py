@@ -1,8 +1,9 @@
 """Latencies of first copies in runs with deliveries that came more than once (decision 024).
 
-The first copy of a delivery is known only where all its copies are together. So the rows of words with such deliveries are shuffled by
-slot, one row for each delivery and task, and all other rows are counted where they are read. These functions are sent to Spark's workers as
-code, like those of :mod:`pytest_loadtest.pipeline.executor`.
+The first copy of a delivery is known only where all its copies are together. So the rows of words
+with such deliveries are shuffled by slot, one row for each delivery and task, and all other rows
+are counted where they are read. These functions are sent to Spark's workers as code, like those of
+:mod:`pytest_loadtest.pipeline.executor`.
 """
 
 from __future__ import annotations
@@ -48,15 +49,18 @@ ROWS_SCHEMA: Final = "part int, slot bigint, name string, content binary"
 ROWS: Final = "rows"
 # The slot of rows that are tables.
 NOWHERE: Final = -1
-# The rows of 2**11 words are compared together: 131 072 deliveries, some 6 MB for each time that they came.
+# The rows of 2**11 words are compared together: 131 072
+# deliveries, some 6 MB for each time that they came.
 ROW_SLOT_BITS: Final = 11
 
 
 class FirstCopiesOfFiles:
     """Count the deliveries of a task's files that came once, and return the ``rows`` of those that may have come more than once, by slot.
 
-    :param tasks: paths by the number of the task. :param parts: the run and its stages.
-    :param repeated: for each part the ranges of words with deliveries that came more than once, in order; None without any.
+    :param tasks: paths by the number of the task.
+    :param parts: the run and its stages.
+    :param repeated: for each part the ranges of words with deliveries that
+        came more than once, in order; None without any.
     """
 
     def __init__(
@@ -129,8 +133,9 @@ class RepeatedCopies:
             for name in self._blocks[0]
         }
         self._blocks, self.size = [], 0
-        # Of copies of one instant, one that is not out of due order is the first, then one within its host, then the one
-        # with the smallest receive lag, then that of the first worker, as in metrics.stats.
+        # Of copies of one instant, one that is not out of due order is the first,
+        # then one within its host, then the one with the smallest receive lag, then
+        # that of the first worker, as in metrics.stats.
         between = () if self.run.stream_hosts is None else (~self.run.within_host(rows),)
         order = np.lexsort(
             (
@@ -169,7 +174,10 @@ def _rows_by_slot(
 
 
 def tables_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that counts the tables of the rows of one slot, or merges the tables of one name. :param parts: see above."""
+    """Return a function that counts the tables of the rows of one slot, or merges the tables of one name.
+
+    :param parts: see above.
+    """
 
     # A plain function, for the reason in executor.deliveries_of_words.
     def tables_of_slot(rows: pa.Table) -> pa.Table:

@@ -1,7 +1,8 @@
 """Delivery gaps that are shorter than the cells in which the first scan counts receipts, see :mod:`pytest_loadtest.metrics.gaps`.
 
-The receipts of suspect cells are read again and shuffled by slots of whole cells: several workers may have the receipts of one cell. Of
-each piece of a cell only two leave a task. These functions are sent to Spark's workers as code, like those of
+The receipts of suspect cells are read again and shuffled by slots of whole cells: several workers
+may have the receipts of one cell. Of each piece of a cell only two leave a task. These functions
+are sent to Spark's workers as code, like those of
 :mod:`pytest_loadtest.pipeline.executor`.
 """
 
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 
 RECEIPTS: Final = "receipts"
 INSIDE: Final = "inside"
-# First copies are found by these too: the intended time is part of the number of a word, and the lag decides between copies of one instant.
+# First copies are found by these too: the intended time is part of the number of a word, and the
+# lag decides between copies of one instant.
 FIRST_COPY_COLUMNS: Final = ("intended", "lag")
 # Receipts of a slot, which are sorted together: some 50 MB.
 SLOT_RECEIPTS: Final = 1 << 20
@@ -59,8 +61,9 @@ SLOT_RECEIPTS: Final = 1 << 20
 class SuspectCells:
     """Cells in which the longest gap of a pair may be.
 
-    :param cells: ``subscription``, ``topic``, ``cell``, ``n``. :param piece: ns. :param without_own: the receipts are without the
-        generator's own delays.
+    :param cells: ``subscription``, ``topic``, ``cell``, ``n``.
+    :param piece: ns.
+    :param without_own: the receipts are without the generator's own delays.
     """
 
     def __init__(
@@ -131,7 +134,10 @@ class OpenCells:
 
 
 def suspects_of(run: Expected, cells: Table, *, without_own: bool) -> SuspectCells | None:
-    """Return the suspect cells of a run; None without any. :param cells: the table ``gaps``, or ``gaps_without_own``."""
+    """Return the suspect cells of a run; None without any.
+
+    :param cells: the table ``gaps``, or ``gaps_without_own``.
+    """
     if not len(cells["cell"]):
         return None
     rows, piece = suspect_cells(run, cells, longest_gaps(run, gaps_of_cells(run, cells)))

@@ -1,6 +1,7 @@
 """Spark's Java process, started as pyspark starts it, but accessible from the beginning.
 
-pyspark's own launcher returns the process when it is ready, many seconds later; until then it could not be ended.
+pyspark's own launcher returns the process when it is ready, many
+seconds later; until then it could not be ended.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _POLL = 0.05
 class JavaProcess:
     """One Java process that serves a Spark driver; it reads a pipe from this process and ends with it.
 
-    :param settings: of Spark. :param log: for all its output. :param loopback: it does not need this host's own address.
+    :param settings: of Spark.
+    :param log: for all its output.
+    :param loopback: it does not need this host's own address.
     """
 
     def __init__(self, settings: Mapping[str, str], log: Path, *, loopback: bool) -> None:
@@ -57,7 +60,8 @@ class JavaProcess:
 
     def _environment(self, loopback: bool) -> Mapping[str, str]:
         """Return the environment of the process."""
-        # Spark fails if this host's name has no address. A local session needs none, which only this variable can set.
+        # Spark fails if this host's name has no address. A local session
+        # needs none, which only this variable can set.
         own = {"SPARK_LOCAL_IP": "127.0.0.1"} if loopback else {}
         return (
             own
@@ -94,7 +98,8 @@ class JavaProcess:
         with self._connection.open("rb") as file:
             port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
         self._folder.cleanup()  # now, because nothing would remove it if this process is killed
-        # With these variables launch_gateway connects to the running process instead of starting one.
+        # With these variables launch_gateway connects to the
+        # running process instead of starting one.
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:
             return launch_gateway()  # type: ignore[no-untyped-call]
@@ -142,7 +147,8 @@ class JavaProcess:
 
     def kill(self) -> None:
         """End it at once, also while it starts."""
-        # A starting process is a script and the processes that the script has called: they are one group.
+        # A starting process is a script and the processes that the
+        # script has called: they are one group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self.end(STOP_SECONDS)
@@ -157,13 +163,16 @@ class JavaProcess:
         self._folder.cleanup()
 
 
-# A class archive, made once for each Java and pyspark, reduces the start of Spark's Java process to a third of the time.
+# A class archive, made once for each Java and pyspark, reduces the start
+# of Spark's Java process to a third of the time.
 #
-# Most of a start is loading and verifying Spark's classes. ``-XX:SharedArchiveFile`` maps them as they were in memory when the archive was
-# made. Java checks whether the archive matches, and otherwise loads the classes normally, so a stale archive only costs time.
+# Most of a start is loading and verifying Spark's classes. ``-XX:SharedArchiveFile`` maps them as
+# they were in memory when the archive was made. Java checks whether the archive matches, and
+# otherwise loads the classes normally, so a stale archive only costs time.
 
 OPTIONS = "spark.driver.extraJavaOptions"
-# The JVM passes samples to Python workers and computes little, so its second compiler never pays off.
+# The JVM passes samples to Python workers and computes little,
+# so its second compiler never pays off.
 QUICK = "-XX:TieredStopAtLevel=1"
 
 

@@ -1,7 +1,8 @@
 """A replacement for ``pyspark.daemon``, which forks Spark's Python workers, on this machine.
 
-Spark puts a zip file with pyspark in front of the path, from which Python compiles every module anew: a second of CPU in the daemon, and
-half a second in each worker. This daemon imports the installed pyspark.
+Spark puts a zip file with pyspark in front of the path, from which Python
+compiles every module anew: a second of CPU in the daemon, and half a second in
+each worker. This daemon imports the installed pyspark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Read a run folder and check that its plan, its manifests and its files are consistent.
 
-Every sample file must be listed in a manifest and have the number of rows listed there, by its own footer. So a file that is short, cut
-off, missing or left over is an error that names it, and Spark never skips one silently. Manifests and files may be stored elsewhere
-(``--load-samples``); ``run.json`` then has the place.
+Every sample file must be listed in a manifest and have the number of rows listed there, by its own
+footer. So a file that is short, cut off, missing or left over is an error that names it, and Spark
+never skips one silently. Manifests and files may be stored elsewhere (``--load-samples``);
+``run.json`` then has the place.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class SampleFile(NamedTuple):
 class Offered(NamedTuple):
     """Numbers of measured sent rows, in columns of one length; a missing stream has none.
 
-    :param stream: each once. :param rows: its sent rows. :param distinct: the distinct sequences among them.
+    :param stream: each once.
+    :param rows: its sent rows.
+    :param distinct: the distinct sequences among them.
     """
 
     stream: NDArray[np.int64]
@@ -75,10 +78,12 @@ class Offered(NamedTuple):
 class RunFolder:
     """A run folder whose files are consistent.
 
-    :param stages: by name, the plan of each stage. :param files: rows by sample file, as ``kind/name``.
-    :param senders: by worker, the streams that it had to send. :param store: the place of manifests and files.
-    :param corrections: by worker on another host, the correction of its times. :param hosts: by worker, the number of its host; empty if
-        all ran on the controller's.
+    :param stages: by name, the plan of each stage.
+    :param files: rows by sample file, as ``kind/name``.
+    :param senders: by worker, the streams that it had to send.
+    :param store: the place of manifests and files.
+    :param corrections: by worker on another host, the correction of its times.
+    :param hosts: by worker, the number of its host; empty if all ran on the controller's.
     """
 
     path: Path
@@ -116,7 +121,8 @@ class RunFolder:
 def load_run(path: Path) -> RunFolder:
     """Read the plan, and compare every worker's manifest with its files.
 
-    :raises NoData: a file is missing, a worker did not end cleanly, or something is inconsistent; names the worker or the file.
+    :raises NoData: a file is missing, a worker did not end cleanly, or something is inconsistent;
+        names the worker or the file.
     """
     described = RunFile.read(path)
     workers = described.workers
@@ -128,7 +134,8 @@ def load_run(path: Path) -> RunFolder:
         raise NoData(f"{path / RUN_FILE}: {what_is_wrong(error)}") from error
     store, sizes = open_store(described.samples or str(path.resolve()))
     manifests = {worker: _manifest(store, worker, described.nonce) for worker in workers}
-    # A manifest of an unknown worker: its samples would be missing in the counts, or the folder has files of two runs.
+    # A manifest of an unknown worker: its samples would be missing in the
+    # counts, or the folder has files of two runs.
     there = {name for name in sizes if "/" not in name and name.endswith(MANIFEST_SUFFIX)}
     if strangers := there - {worker + MANIFEST_SUFFIX for worker in workers}:
         raise NoData(
@@ -139,8 +146,9 @@ def load_run(path: Path) -> RunFolder:
         _recorded(store.location, manifests, described),
         _senders(store.location, manifests),
     )
-    # Only a run with workers on other hosts has clocks: all others stamp in the clock in which everything is compared.
-    # If each delivery is within one host, all its times are of one clock, and a correction could only add its own error (decision 029).
+    # Only a run with workers on other hosts has clocks: all others stamp in the clock in which
+    # everything is compared. If each delivery is within one host, all its times are of one clock,
+    # and a correction could only add its own error (decision 029).
     apart = () if described.within_hosts else described.clocks
     corrections = {
         clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart
@@ -192,10 +200,12 @@ def _stream_numbers(
 def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     """Return the sample files, sent and received, in groups of similar numbers of rows, each of which one worker reads.
 
-    A group is a time slice of the run: the rows of a message, and of its neighbours, are in the same group, so that thousands of slow
-    streams do not shuffle a part of every word from every group.
+    A group is a time slice of the run: the rows of a message, and of its
+    neighbours, are in the same group, so that thousands of slow streams do not
+    shuffle a part of every word from every group.
 
-    Few rows are one group, so that nothing is shuffled: planning stages would take longer than the work.
+    Few rows are one group, so that nothing is shuffled: planning
+    stages would take longer than the work.
     """
     many, total = (
         min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS),
@@ -384,7 +394,9 @@ def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:
 
 
 def measure_arrivals(run_dir: Path) -> Measurements:
-    """Measure a run that sends nothing: the arrivals that workers counted by second. Latency, loss and order are unknown.
+    """Measure a run that sends nothing: the arrivals that workers counted by second.
+
+    Latency, loss and order are unknown.
 
     :raises NoData: the folder is incomplete; names worker or file.
     """
@@ -480,7 +492,10 @@ def opening_of(
 
 
 def _cores(spans: Collection[Sequence[int]]) -> float:
-    """Return the cores that a worker used to open its connections. :param spans: they begin with begin, end and CPU time, ns."""
+    """Return the cores that a worker used to open its connections.
+
+    :param spans: they begin with begin, end and CPU time, ns.
+    """
     return sum(cpu for _, _, cpu, *_ in spans) / max(
         sum(ended - began for began, ended, *_ in spans), 1
     )

@@ -14,14 +14,16 @@ from pytest_loadtest.pipeline.run_file import what_is_wrong
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# Footers of an object store that are read at a time. Each is two or three requests, and a long run of many workers has thousands of files.
+# Footers of an object store that are read at a time. Each is two or three requests, and a long run
+# of many workers has thousands of files.
 READERS = 16
 
 
 class Listed(NamedTuple):
     """A file as its worker's manifest lists it.
 
-    :param size: in bytes; None in manifests of samples that were not stored elsewhere. :param nonce: of the run.
+    :param size: in bytes; None in manifests of samples that were not stored elsewhere.
+    :param nonce: of the run.
     """
 
     kind: str
@@ -54,7 +56,8 @@ def reconcile(
 ) -> dict[str, int]:
     """Compare files with manifests, and the rows in files with both; return the rows of each file, by its path.
 
-    :param sizes: of the files that exist. :param manifests: by worker.
+    :param sizes: of the files that exist.
+    :param manifests: by worker.
     :raises NoData: they differ; names the file or manifest.
     """
     listed = [
@@ -126,7 +129,8 @@ def _check_rows(store: SampleStore, file: Listed) -> None:
         with store.open_parquet(file.path) as parquet:
             rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
-        # In an object store it may be the network or the credentials: Arrow's message has the cause.
+        # In an object store it may be the network or the
+        # credentials: Arrow's message has the cause.
         damage = (
             "cannot be read"
             if is_uri(store.location) and isinstance(error, OSError)
@@ -139,8 +143,8 @@ def _check_rows(store: SampleStore, file: Listed) -> None:
         "lag" in expected.names and schema.equals(expected.remove(expected.get_field_index("lag")))
     ):
         raise NoData(f"{place} does not have the columns of {file.kind} samples")
-    # A file of an earlier run of the same test has the same streams and sequences, so that only this tells them apart. Older releases did
-    # not write it.
+    # A file of an earlier run of the same test has the same streams and sequences, so that only
+    # this tells them apart. Older releases did not write it.
     nonce = (schema.metadata or {}).get(NONCE, b"").decode()
     if nonce not in ("", str(file.nonce)):
         raise NoData(f"{place} belongs to another run")

@@ -1,8 +1,9 @@
 """The description of a run, as two files of its folder: ``run.json``, and ``streams.npz`` with one number for each stream, in columns.
 
-``run.json`` is :class:`RunFile`: the controller writes it from there, and every reader gets it parsed. The columns are ``first`` and
-``end`` of the run, ``first_0``, ``end_0``, ``first_1`` … of its stages: int64, by stream, the first measured sequence and one past the
-last. ``numpy.load`` reads them.
+``run.json`` is :class:`RunFile`: the controller writes it from there, and every
+reader gets it parsed. The columns are ``first`` and ``end`` of the run, ``first_0``,
+``end_0``, ``first_1`` … of its stages: int64, by stream, the first measured sequence
+and one past the last. ``numpy.load`` reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ class RunStreams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStage:
-    """A stage that has begun. :param start: ns on the samples' clock. :param slo: its section; None without one."""
+    """A stage that has begun.
+
+    :param start: ns on the samples' clock.
+    :param slo: its section; None without one.
+    """
 
     name: str
     start: int
@@ -60,8 +65,11 @@ class RunStage:
 class RunChange:
     """A change of a running load; None leaves a thing as it is.
 
-    :param at: ns after the phase's start. :param rate: per second, in bytes if ``bytes``. :param distribution: the payload mix changed.
-    :param foregone: the objective that could no longer hold. :param aborted: why the run was aborted.
+    :param at: ns after the phase's start.
+    :param rate: per second, in bytes if ``bytes``.
+    :param distribution: the payload mix changed.
+    :param foregone: the objective that could no longer hold.
+    :param aborted: why the run was aborted.
     """
 
     at: int
@@ -92,7 +100,8 @@ class RunCircumstances:
 class RunClock:
     """The clock of a worker on another host.
 
-    :param used: the line by which it stamped. :param fit: the better line, which is known when load is over.
+    :param used: the line by which it stamped.
+    :param fit: the better line, which is known when load is over.
     """
 
     worker: str
@@ -103,21 +112,40 @@ class RunClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """The content of ``run.json``. Its keys are these names; those with a default can be missing in folders of older releases.
+    """The content of ``run.json``.
 
-    :param run: id of the run. :param workload: its name if several ran together. :param nonce: in every envelope. :param start: of the
-        measured phase on the samples' clock, ns. :param duration: ns, 0 before the phase has begun. :param rate: offered, msg/s.
-    :param topics: their number. :param subscriptions: of each topic. :param ordered: order is judged.
-    :param connections: to be opened by all workers. :param connects_only: the run has connections and no messages.
-    :param connect_rate: per second; None: as fast as they come. :param delays: document of :class:`~pytest_loadtest.message.due.Delays`.
-    :param publish_acks: an acknowledgement means that the target has the message. :param buckets: names of the size buckets.
-    :param window: ns, for objectives on windows. :param drift: the first and the last tenth are compared.
-    :param foregone: the objective that could no longer hold, so that the load was ended. :param started: wall clock at the start, seconds
-        since the epoch; None before it. :param scale: factor of ``--load-scale``; None: as written. :param pace: the factor for rates.
-    :param share: the factor for numbers of messages. :param test: node id. :param profile: the profile's document.
-    :param clocks: of workers on other hosts. :param within_hosts: each delivery is within one host, and times stay as they were stamped.
-    :param samples: the place of manifests and sample files if it is not this folder: a path, or a URI.
-    :param planned: the requested load, with which the offered one is compared; None if the run sends nothing.
+    Its keys are these names; those with a default can be missing in folders of older releases.
+
+    :param run: id of the run.
+    :param workload: its name if several ran together.
+    :param nonce: in every envelope.
+    :param start: of the measured phase on the samples' clock, ns.
+    :param duration: ns, 0 before the phase has begun.
+    :param rate: offered, msg/s.
+    :param topics: their number.
+    :param subscriptions: of each topic.
+    :param ordered: order is judged.
+    :param connections: to be opened by all workers.
+    :param connects_only: the run has connections and no messages.
+    :param connect_rate: per second; None: as fast as they come.
+    :param delays: document of :class:`~pytest_loadtest.message.due.Delays`.
+    :param publish_acks: an acknowledgement means that the target has the message.
+    :param buckets: names of the size buckets.
+    :param window: ns, for objectives on windows.
+    :param drift: the first and the last tenth are compared.
+    :param foregone: the objective that could no longer hold, so that the load was ended.
+    :param started: wall clock at the start, seconds since the epoch; None before it.
+    :param scale: factor of ``--load-scale``; None: as written.
+    :param pace: the factor for rates.
+    :param share: the factor for numbers of messages.
+    :param test: node id.
+    :param profile: the profile's document.
+    :param clocks: of workers on other hosts.
+    :param within_hosts: each delivery is within one host, and times stay as they were stamped.
+    :param samples: the place of manifests and sample files if it
+        is not this folder: a path, or a URI.
+    :param planned: the requested load, with which the offered one is
+        compared; None if the run sends nothing.
     :param ended: the load came to its end.
     """
 
@@ -183,8 +211,8 @@ class RunFile:
     def read(cls, folder: Path) -> RunFile:
         """Parse ``run.json``.
 
-        :raises NoData: the file is missing, not whole or of another version, or a key is missing or has a value of another type; names
-            file and key.
+        :raises NoData: the file is missing, not whole or of another version, or a key is missing or
+            has a value of another type; names file and key.
         """
         path = folder / RUN_FILE
         document = read_json(path, "the run was never planned here, or its controller died")
@@ -215,7 +243,8 @@ def _parsed(kind: Any, value: Any, key: str) -> Any:
         kind = next(part for part in get_args(kind) if part is not types.NoneType)
         if value is None:
             return None
-    # The container without the types of its items: ``tuple`` of ``tuple[str, ...]``, an object for a dataclass.
+    # The container without the types of its items: ``tuple`` of
+    # ``tuple[str, ...]``, an object for a dataclass.
     plain = Mapping if is_dataclass(kind) else get_origin(kind) or kind
     accepted, words = _TYPES[plain]
     if not _is_of(value, accepted, plain):
@@ -264,7 +293,10 @@ def what_is_wrong(error: Exception) -> str:
 
 
 def write_columns(folder: Path, columns: Iterable[tuple[str, NDArray[np.int64]]]) -> None:
-    """Write named columns to a temporary name and rename the file. They are consumed one by one, so they need not all be in memory."""
+    """Write named columns to a temporary name and rename the file.
+
+    They are consumed one by one, so they need not all be in memory.
+    """
     temporary = folder / f".{STREAMS_FILE}.tmp"
     # The fastest compression: a run can have hundreds of thousands of streams.
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -283,7 +315,8 @@ class Columns:
     def read(self, name: str) -> NDArray[np.int64]:
         """Read a column.
 
-        :raises NoData: the file is missing or not whole, or the column does not have one number for each stream.
+        :raises NoData: the file is missing or not whole, or the column
+            does not have one number for each stream.
         """
         try:
             with self._path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -28,11 +28,17 @@ _SPARK = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigi
 class SampledRun:
     """The description of a run for a hook.
 
-    :param test: its node id. :param profile: its name. :param workload: its name if several ran together; otherwise empty.
-    :param folder: of the run's results, and of its samples unless ``--load-samples`` stored them elsewhere.
-    :param start: of the measured phase on the clock of the samples, ns. :param started: the same instant as wall clock, seconds since
-        the epoch. :param duration: of the measured phase, ns.
-    :param rate: offered, msg/s. :param topics: their number. :param subscriptions: of each topic.
+    :param test: its node id.
+    :param profile: its name.
+    :param workload: its name if several ran together; otherwise empty.
+    :param folder: of the run's results, and of its samples unless
+        ``--load-samples`` stored them elsewhere.
+    :param start: of the measured phase on the clock of the samples, ns.
+    :param started: the same instant as wall clock, seconds since the epoch.
+    :param duration: of the measured phase, ns.
+    :param rate: offered, msg/s.
+    :param topics: their number.
+    :param subscriptions: of each topic.
     :param buckets: names of the size buckets, in the order of the samples' ``bucket``.
     :param scale: factor of ``--load-scale``; None if the profile ran as written.
     :param stages: start and end of each stage by its name, ns on the samples' clock.
@@ -76,7 +82,9 @@ class SampleFiles:
 
     A kind that the run does not have is an AttributeError that names the kinds it has.
 
-    :param folder: of the run. :param kinds: of its samples. :param subscriptions: of each topic.
+    :param folder: of the run.
+    :param kinds: of its samples.
+    :param subscriptions: of each topic.
     :param location: the place of the samples if it is not the folder: a path, or a URI.
     """
 
@@ -143,7 +151,10 @@ class Samples:
         )
 
     def __getattr__(self, kind: str) -> DataFrame:
-        """Return a kind as a DataFrame. Its schema is explicit, so that Spark opens no file before an action."""
+        """Return a kind as a DataFrame.
+
+        Its schema is explicit, so that Spark opens no file before an action.
+        """
         if kind == "received" and "broadcast" in self.kinds:
             return _copies(self.broadcast, self._subscriptions)
         path = folder_of(self, kind).resolve()
@@ -170,7 +181,10 @@ def _stored(location: str, kind: str) -> tuple[SampleStore, list[str]]:
 
 
 def _stored_frame(spark: SparkSession, location: str, kind: str, schema: str) -> DataFrame:
-    """Return a kind of samples in a store as a DataFrame. Spark's own readers would need a connector for each kind of store."""
+    """Return a kind of samples in a store as a DataFrame.
+
+    Spark's own readers would need a connector for each kind of store.
+    """
     from pytest_loadtest.pipeline.executor import RowsOfFiles
 
     _, names = _stored(location, kind)

@@ -1,7 +1,8 @@
 """The one Spark session: started on first use, silent, and ended by ``stop``.
 
-A classic session's JVM writes to a log file in the host's folder, never to the terminal; its temporary files are there too. It reads a pipe
-from this process and ends when the pipe does, so it also ends if this process is killed.
+A classic session's JVM writes to a log file in the host's folder, never to the terminal; its
+temporary files are there too. It reads a pipe from this process and ends when the pipe does, so it
+also ends if this process is killed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Spark keeps the last 1000 of each for its UI also if that is disabled: 14 KB for each load test.
+        # Spark keeps the last 1000 of each for its UI also if that
+        # is disabled: 14 KB for each load test.
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
         "spark.sql.ui.retainedExecutions": "10",
@@ -47,18 +49,22 @@ def default_conf(folder: Path, cores: int) -> dict[str, str]:
         # Hive's Derby metastore locks its files, which two sessions in one folder cannot share.
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
-        # The shuffled tables are small: few partitions, and no adaptive planning, which costs more than it gains on them.
+        # The shuffled tables are small: few partitions, and no adaptive
+        # planning, which costs more than it gains on them.
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.sql.adaptive.enabled": "false",
     }
 
 
 class SparkHost:
-    """The Spark session of a pytest session, started on first use. Safe to use from several threads.
+    """The Spark session of a pytest session, started on first use.
+
+    Safe to use from several threads.
 
     :param folder: for the JVM's log (``spark.log``) and temporary files.
     :param conf: Spark settings; they override the defaults.
-    :param master: a Spark master URL, for a classic session; ``local[*]`` without master and remote.
+    :param master: a Spark master URL, for a classic session;
+        ``local[*]`` without master and remote.
     :param remote: a Spark Connect URL (``sc://host:port``); it overrides ``master``.
     """
 
@@ -71,6 +77,9 @@ class SparkHost:
     ) -> None:
         self._folder, self._conf, self._master, self._remote = folder, dict(conf), master, remote
         self._lock = threading.Lock()
+        # Held while the Java process is created: `kill` ends it, or prevents it. Reentrant, because
+        # a signal handler may kill in the thread that creates.
+        self._creating = threading.RLock()
         self._session: SparkSession | None = None
         self._java: JavaProcess | None = None
         self._ours = self._killed = False
@@ -94,7 +103,10 @@ class SparkHost:
             file_tables(session.range(1), [[]], []).toArrow()
 
     def alive(self, wait: float = 0.0) -> bool:
-        """Return whether the Java process runs; True for one started elsewhere. :param wait: for a process that is ending, s."""
+        """Return whether the Java process runs; True for one started elsewhere.
+
+        :param wait: for a process that is ending, s.
+        """
         return self._java is None or self._java.alive(wait)
 
     def ended_by(self) -> str:
@@ -111,14 +123,21 @@ class SparkHost:
             self._end_java(STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the Java process at once, also while it starts; threads that wait for it get an error. Nothing starts after this."""
-        self._killed = True
-        if self._java is not None:
-            self._java.kill()
+        """End the Java process at once, also while it starts; threads that wait for it get an error.
+
+        Nothing starts after this.
+        """
+        with self._creating:
+            self._killed = True
+            java = self._java
+        if java is not None:
+            java.kill()
             self._remove_temporary_files()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End the session and its JVM if they were started here. Safe to call twice, or if nothing was started.
+        """End the session and its JVM if they were started here.
+
+        Safe to call twice, or if nothing was started.
 
         :param seconds: time for the JVM to end by itself.
         """
@@ -148,7 +167,8 @@ class SparkHost:
             builder = SparkSession.builder.remote(str(self._remote))
             for key, value in self._conf.items():
                 builder = builder.config(key, value)
-            # create(), not getOrCreate(): a session of its own can be stopped without affecting others.
+            # create(), not getOrCreate(): a session of its own can
+            # be stopped without affecting others.
             session = builder.create()
         except Exception as error:
             remedy = (
@@ -168,7 +188,8 @@ class SparkHost:
         return session
 
     def _classic(self) -> SparkSession:
-        # A process with a session has imported pyspark; to import it only for this check would take time.
+        # A process with a session has imported pyspark; to import it
+        # only for this check would take time.
         pyspark = sys.modules.get("pyspark")
         if "PYSPARK_GATEWAY_PORT" in os.environ or (
             pyspark is not None and pyspark.SparkContext._active_spark_context is not None
@@ -183,7 +204,8 @@ class SparkHost:
         settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (
             LOOPBACK if local else {}
         )
-        # These workers run on this Python, so they can import this package's daemon. Those of local-cluster are a cluster's.
+        # These workers run on this Python, so they can import this package's daemon. Those of
+        # local-cluster are a cluster's.
         if _has_our_python(master) and "spark.pyspark.python" not in self._conf:
             settings["spark.python.daemon.module"] = "pytest_loadtest.pipeline.python_daemon"
         return java_process.with_archive({**settings, **self._conf}) | {"spark.master": master}
@@ -196,15 +218,20 @@ class SparkHost:
         settings = self._settings(master)
         interrupt = signal.getsignal(signal.SIGINT)
         try:
-            self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
-            if self._killed:  # by another thread, before there was a process to kill
-                self._java.kill()
+            with self._creating:
+                if not self._killed:
+                    self._java = JavaProcess(settings, log, loopback=master.startswith("local"))
+            java = self._java
+            if java is None or self._killed:
+                if java is not None:  # a signal handler of this thread could not end it yet
+                    java.kill()
+                raise UsageError("Spark is not started: the session ends")
             _import_all()
             from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
 
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            context = SparkContext(conf=conf, gateway=self._java.gateway())
+            context = SparkContext(conf=conf, gateway=java.gateway())
             # pyspark does not read this setting if the context is made by hand.
             setting = context.getConf().get("spark.pyspark.python")
             context.pythonExec = setting or workers_python(master, context.pythonExec)
@@ -214,7 +241,8 @@ class SparkHost:
             self._end_java(0)
             raise
         except Exception as error:
-            # py4j asks the Java process for the text of its error, so the process must not have ended yet.
+            # py4j asks the Java process for the text of its error, so
+            # the process must not have ended yet.
             cause = _first_line(error)
             cause = (self._java.last_cause() if self._java is not None else "") or cause
             self._end_java(0)
@@ -276,7 +304,8 @@ def _drop(session: SparkSession) -> None:
 def workers_python(master: str, own: str) -> str:
     """Return the Python of Spark's workers if no setting names one.
 
-    On this machine it is the running one, because the PATH may lead to another. A cluster's machines have their Python in another place.
+    On this machine it is the running one, because the PATH may lead to another. A cluster's
+    machines have their Python in another place.
 
     :param own: Spark's own choice: PYSPARK_PYTHON, otherwise ``python3`` on the workers' PATH.
     """

@@ -1,7 +1,8 @@
 """The tasks of Spark that hold slots: one kind counts free slots, the other runs a worker in its slot.
 
-Spark's workers may lack this package, so the code here is sent to them and uses only the standard library. A task connects to the
-controller, identifies itself by a one-time token, and holds its slot for as long as the connection lasts.
+Spark's workers may lack this package, so the code here is sent to them and uses only the standard
+library. A task connects to the controller, identifies itself by a one-time token, and holds its
+slot for as long as the connection lasts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes until either end is closed. The writer's buffer is bounded: a slow end slows down the other one."""
+    """Copy bytes until either end is closed.
+
+    The writer's buffer is bounded: a slow end slows down the other one.
+    """
     with contextlib.suppress(OSError):
         while data := await reader.read(CHUNK):
             writer.write(data)
@@ -50,7 +54,8 @@ async def first_to_end(*parts: Awaitable[object]) -> None:
 class CountedSlot:
     """A task that holds its slot until the controller closes the connection.
 
-    :param address: of the controller. :param certificate: PEM text that the controller must identify itself with; None: no TLS.
+    :param address: of the controller.
+    :param certificate: PEM text that the controller must identify itself with; None: no TLS.
     :param tokens: of each task; a task without a token gives up its slot at once.
     """
 
@@ -95,7 +100,8 @@ class CountedSlot:
 class WorkerSlot(CountedSlot):
     """A task that starts a worker in its slot and passes bytes between it and the controller.
 
-    :param archive: zip file of this package, as the controller has it. :param probe: arguments of Python that print the host's facts.
+    :param archive: zip file of this package, as the controller has it.
+    :param probe: arguments of Python that print the host's facts.
     :param serve: arguments of Python that become a worker.
     """
 
@@ -107,7 +113,8 @@ class WorkerSlot(CountedSlot):
         self._archive, self._probe, self._serve = archive, tuple(probe), tuple(serve)
 
     async def _hold(self, token: str) -> None:
-        # The archive is a file in memory that only this process and its children have: nothing of it is left, however they end.
+        # The archive is a file in memory that only this process and its children have: nothing of
+        # it is left, however they end.
         archive = os.memfd_create("pytest-loadtest.zip", 0)
         os.write(archive, self._archive)
         # The worker imports what this process can import, also what Spark has added (--py-files).
@@ -116,7 +123,8 @@ class WorkerSlot(CountedSlot):
             "PYTHONPATH": os.pathsep.join([f"/proc/self/fd/{archive}", *filter(None, sys.path)]),
         }
         reader, writer = await self._connect(token, _facts(self._probe, environment, archive))
-        # A session of its own: the signal with which Spark ends its Python processes would keep the worker from cleaning up.
+        # A session of its own: the signal with which Spark ends its Python
+        # processes would keep the worker from cleaning up.
         worker = await asyncio.create_subprocess_exec(
             sys.executable, *self._serve, env=environment, pass_fds=[archive], start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,

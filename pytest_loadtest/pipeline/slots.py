@@ -24,8 +24,9 @@ class SlotJob:
     """A job with one task for each slot, in a thread; it starts at once.
 
     :param session: of its own: to cancel the job cancels all jobs of the session.
-    :param barrier: all tasks start together or none does, the end of one by an error ends all, and Spark never starts them again: its
-        scheduler aborts a barrier stage that computes a result at the first failure, whatever ``spark.task.maxFailures`` is.
+    :param barrier: all tasks start together or none does, the end of one by an error ends all, and
+        Spark never starts them again: its scheduler aborts a barrier stage that computes a result
+        at the first failure, whatever ``spark.task.maxFailures`` is.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class SlotJob:
         """End its tasks, if it has any, and wait for that."""
         if not self.ended:
             with suppress(Exception):  # the session or its Java process may have ended
-                # A tag would not do: in a classic session it cancels only what the calling thread has started.
+                # A tag would not do: in a classic session it cancels only
+                # what the calling thread has started.
                 self._session.interruptAll()
             self.join()
 
@@ -73,8 +75,9 @@ class SlotJob:
 def failure_cause(message: str) -> str:
     """Return the error in Spark's message of a failed job in one line, with its node if a Python of Spark's raised it."""
     lines = message.splitlines()
-    # The traceback of the task's Python ends with the first line that is not indented: the error. A Python that does not even start has
-    # printed lines, all indented by Spark, of which the last one is its error.
+    # The traceback of the task's Python ends with the first line that is not
+    # indented: the error. A Python that does not even start has printed lines, all
+    # indented by Spark, of which the last one is its error.
     started = [
         number for number, line in enumerate(lines) if line.startswith("Error from python worker:")
     ]
@@ -101,8 +104,9 @@ def failure_cause(message: str) -> str:
 def driver_host(session: SparkSession, remote: str | None) -> tuple[str, str]:
     """Return the address at which Spark's workers reach this process, and the one to listen at.
 
-    They reach the driver of a classic session, which is on this host, at ``spark.driver.host``. With Spark Connect the driver is elsewhere:
-    the address is then the one that this host has on its way there.
+    They reach the driver of a classic session, which is on this host, at
+    ``spark.driver.host``. With Spark Connect the driver is elsewhere: the address is then
+    the one that this host has on its way there.
 
     :param remote: URL of the Spark Connect server.
     """

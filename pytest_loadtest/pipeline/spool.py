@@ -1,6 +1,7 @@
 """Packed tables of a run that are read when they are needed, so that nobody holds all of a long run.
 
-A day of one-second windows has a thousand million counts by piece and HDR bucket: 10 to 15 GiB in memory, 2 GiB packed.
+A day of one-second windows has a thousand million counts by piece and HDR
+bucket: 10 to 15 GiB in memory, 2 GiB packed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 IN_MEMORY: Final = 64 << 20
 """Packed bytes that a spool keeps in memory: nearly every run has fewer, and needs no file."""
-# Neighbouring windows of one objective need the same shard, and one that begins in a shard can end in the next.
+# Neighbouring windows of one objective need the same shard, and one
+# that begins in a shard can end in the next.
 CACHED: Final = 2
 
 
@@ -46,7 +48,8 @@ class Spool:
             self._in_memory += len(packed)
             return Packed(self, packed, 0, len(packed))
         if self._file is None:
-            # Next to the samples, which are larger: the usual folder for temporary files is often in memory.
+            # Next to the samples, which are larger: the usual folder
+            # for temporary files is often in memory.
             self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
             # The file lasts as long as the measurements that refer to its tables.
             weakref.finalize(self, self._file.close)

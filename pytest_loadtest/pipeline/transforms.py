@@ -1,7 +1,8 @@
 """Steps from frame to frame, without actions and sessions, and with nothing that Spark Connect lacks.
 
-Rows leave the samples only as tables and as words of 64 sequences (:mod:`pytest_loadtest.pipeline.kernel`), so no message is a row of
-Spark, which distributes the files and groups the results.
+Rows leave the samples only as tables and as words of 64 sequences
+(:mod:`pytest_loadtest.pipeline.kernel`), so no message is a row of Spark, which distributes the
+files and groups the results.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def deliveries(
 ) -> DataFrame:
     """Return ``part, name, content``: the tables of the words of every slot of every part, see ``Words.tables``.
 
-    Words are packed in columns, not in rows: Spark needs more time for a row with one word than reading its 64 messages takes.
+    Words are packed in columns, not in rows: Spark needs more time for a row with one word than
+    reading its 64 messages takes.
     """
     words = numbers.mapInArrow(WordsOfFiles(tasks, parts, begins), WORDS_SCHEMA)
     return words.groupBy("part", "slot").applyInArrow(
@@ -93,7 +95,8 @@ def gap_receipts(
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
     rows = numbers.mapInArrow(ReceiptsOfFiles(tasks, parts, repeated, suspects), ROWS_SCHEMA)
-    # Only where deliveries came more than once: their first copies are found before receipts are grouped by cell.
+    # Only where deliveries came more than once: their first copies are
+    # found before receipts are grouped by cell.
     if any(ranges is not None for ranges in repeated):
         rows = rows.groupBy("part", "slot", "name").applyInArrow(
             receipts_of_slots(parts, suspects), ROWS_SCHEMA
@@ -109,8 +112,9 @@ _USERS: Counter[str] = Counter()
 def by_value(*modules: ModuleType) -> Iterator[None]:
     """Pickle the functions of these modules (and those below them) by value while the context lasts.
 
-    It must enclose the action, not only the definition of the frame: Spark Connect pickles functions when rows are requested. Several
-    threads can be in it; the last one restores the registry, which belongs to the whole process.
+    It must enclose the action, not only the definition of the frame: Spark Connect pickles
+    functions when rows are requested. Several threads can be in it; the last one restores the
+    registry, which belongs to the whole process.
     """
     # Modules that the user has registered are not in _USERS and stay registered.
     register, unregister = (

@@ -247,3 +247,51 @@ def test_a_connect_server_that_does_not_answer_is_a_usage_error(tmp_path: Path) 
     """Named by its URL."""
     with pytest.raises(UsageError, match="sc://127.0.0.1:9"):
         SparkHost(tmp_path, {}, remote="sc://127.0.0.1:9").session()
+
+
+ENDED = """
+import sys, threading
+from pathlib import Path
+from pytest_loadtest.errors import UsageError
+from pytest_loadtest.pipeline import session
+
+class Slow(session.JavaProcess):
+    def __init__(self, *args, **named):
+        creating.set()
+        go_on.wait()
+        super().__init__(*args, **named)
+
+creating, go_on = threading.Event(), threading.Event()
+session.JavaProcess = Slow
+host = session.SparkHost(Path(sys.argv[1]), {})
+
+def start():
+    try:
+        host.session()
+    except UsageError as error:
+        assert "is not started" in str(error) or "could not start" in str(error), error
+    else:
+        raise AssertionError("a session was started")
+
+starter = threading.Thread(target=start, daemon=True)
+starter.start()
+creating.wait()
+stopper = threading.Thread(target=host.stop)
+stopper.start()
+go_on.set()
+stopper.join()
+assert not host.alive(), "stop() has returned, and the process runs"
+start()  # and later ones do not start it either
+"""
+
+
+def test_a_session_that_ends_while_java_is_created_leaves_no_java(tmp_path: Path) -> None:
+    """The interpreter may exit at once, and the starting thread with it: nobody else would end Java."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, str(tmp_path / "spark")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

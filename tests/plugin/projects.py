@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ producerRate: {rate}
 testDuration: {duration}
 {more}
 driver: {driver}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5s, receiveLagP99: 5s, cpu: 5, stalled: 1}}
 slo: {slo}
 """
 # A live test disturbs a broker while load runs. What waits for the broker is late, and clients wait longer and longer between two attempts to
@@ -59,7 +60,7 @@ testDuration: 5min
 drainTimeout: 3min
 maxSendDelay: 5min
 {more}
-generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
 slo: {slo}
 """
 
@@ -233,11 +234,18 @@ class Project:
 
 @contextmanager
 def fresh(path: Path, *, spark: bool = False) -> Iterator[Project]:
-    """Make an empty project; no process that it started may be left at the end. :param spark: aggregate with Spark, as users do."""
+    """Make an empty project; no process that it started may be left at the end.
+
+    :param spark: aggregate with Spark, as users do.
+    """
     made = Project(
         path,
         {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)},
     )
     made.write("pytest.ini", INI + (SPARK_INI if spark else "    -p numpy_aggregation\n"))
     yield made
+    # A watchdog ends after the process whose end it waits for, which a busy machine delays.
+    end = time.monotonic() + 20
+    while made.survivors() and time.monotonic() < end:
+        time.sleep(0.02)
     assert made.survivors() == []

@@ -135,7 +135,7 @@ drainTimeout: 2s
 maxSendDelay: 20s
 abort: {endToEndLatency.p50: 1s, for: 2s}
 driver: {name: loopback, maxPendingMessages: 5, stall: {at: 2s, duration: 5min}}
-generator: {sendDelayP99: 5s, cpu: 5, stalled: 1}
+generator: {sendDelayP99: 5s, receiveLagP99: 5s, cpu: 5, stalled: 1}
 slo: {throughput: 1%, sent: 1%}
 """
 

@@ -23,7 +23,7 @@ producersPerTopic: 60
 subscriptionsPerTopic: 4
 testDuration: 1s
 driver: {{name: mqtt, client: {client}, connectRate: 100}}
-generator: {{sendDelayP99: 5min, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
 slo: {slo}
 """
 TESTS = """\
@@ -159,7 +159,7 @@ REFUSED = {
 def test_impossible_profiles_are_rejected_before_anything_is_started(project: Project) -> None:
     """All of them together, each with file, line and remedy."""
     for number, line in enumerate(REFUSED):
-        text = ONLY.format(name="no", client="native", slo="{connectLatency: {mean: 1s}}")
+        text = ONLY.format(name="nothing", client="native", slo="{connectLatency: {mean: 1s}}")
         project.write(f"profiles/no{number}.yaml", f"{text}{line}\n")
     tests = "".join(
         f'@pytest.mark.load("no{number}")\ndef test_{number}(load): ...\n'

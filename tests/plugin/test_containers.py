@@ -39,7 +39,7 @@ messageSize: 64
 producerRate: 200
 testDuration: 1s
 driver: {driver}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5s, receiveLagP99: 5s, cpu: 5, stalled: 1}}
 slo: {{throughput: 1%, sent: 1%}}
 """
 OMB_DRIVER = """\

@@ -36,7 +36,7 @@ subscriptionsPerTopic: 2
 consumerPerSubscription: {consumers}
 testDuration: 2s
 driver: {{name: redis}}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5s, receiveLagP99: 5s, cpu: 5, stalled: 1}}
 slo: {{throughput: 1%, sent: 1%, endToEndLatency: {{p99: 10s}}, publishLatency: {{p99: 10s}}{more}}}
 """
 LOAD = """\

@@ -19,7 +19,7 @@ messageSize: 64
 producerRate: 100
 testDuration: 1s
 driver: {{name: mqtt, username: joe}}
-generator: {{sendDelayP99: 5s, cpu: 5, stalled: 1}}
+generator: {{sendDelayP99: 5s, receiveLagP99: 5s, cpu: 5, stalled: 1}}
 slo: {{throughput: 1%, sent: 1%}}
 matrix: {{driver.password: [{SECRET}1, {SECRET}2]}}
 """

@@ -25,7 +25,7 @@ producerRate: 200
 testDuration: 2s
 warmupDuration: 2s
 target: {security: {tls: true, auth: token}}
-generator: {sendDelayP99: 5min, cpu: 5, stalled: 1}
+generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
 slo: {loss: 0, throughput: 50%, sent: 50%}
 """
 
@@ -81,7 +81,7 @@ testDuration: 2s
 warmupDuration: 1s
 driver: {name: mqtt, qos: 2, tls: {version: TLSv1.3, ciphers: TLS_AES_256_GCM_SHA384}}
 target: {security: {tls: subscribers}}
-generator: {sendDelayP99: 5min, cpu: 5, stalled: 1}
+generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
 slo: {loss: 0, throughput: 50%, sent: 50%}
 """
 

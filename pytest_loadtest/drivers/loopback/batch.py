@@ -19,7 +19,8 @@ Index: TypeAlias = "NDArray[np.intp] | None"
 """Positions of messages, in the order of delivery; None: all messages in their order."""
 
 STREAM: Final = (1 << 32) - 1  # mask of the stream in ``producer``
-# Bytes of a message. Scattered messages of one size below this are copied in one call, which is cheaper than many small buffers.
+# Bytes of a message. Scattered messages of one size below this are copied in one call, which is
+# cheaper than many small buffers.
 _COPY_BELOW: Final = 2048
 
 
@@ -128,7 +129,8 @@ def merge_small_batches(batches: Iterable[Batch], most: int = 1 << 18) -> list[B
 class _Waiting(NamedTuple):
     """Delayed messages of one batch, the earliest first.
 
-    :param number: orders batches with the same first time by arrival. :param due: int64 ns of the relay's clock, ascending.
+    :param number: orders batches with the same first time by arrival.
+    :param due: int64 ns of the relay's clock, ascending.
     """
 
     first: int
@@ -196,7 +198,8 @@ class HeldCopies:
 
     def add(self, batch: Batch, keys: NDArray[np.int64]) -> None:
         """Add a batch with one message for each of these consumers."""
-        # During a long pause many small batches arrive. Joined, they cost one entry and one search in take().
+        # During a long pause many small batches arrive. Joined, they
+        # cost one entry and one search in take().
         if self._copies and len(self._copies[-1][0].payload) < _SMALL:
             last, of = self._copies.pop()
             batch = join_batches([last, batch])

@@ -26,7 +26,11 @@ _READS = 8
 
 
 class Stamped(NamedTuple):
-    """A received frame. :param time: when its last bytes arrived, ns. :param lag: time from then until they were read, ns; -1: unknown."""
+    """A received frame.
+
+    :param time: when its last bytes arrived, ns.
+    :param lag: time from then until they were read, ns; -1: unknown.
+    """
 
     frame: Frame
     time: int
@@ -37,13 +41,16 @@ class RelayConnection:
     """A connection that sends and receives frames.
 
     :param arrivals: the clock of arrivals.
-    :ivar users: users of the connection, for messages. :ivar failure: why it can no longer be used.
-    :ivar run: run number of the topics. :ivar first_topic: number of the topic with index 0, 32 bits; the others follow it.
+    :ivar users: users of the connection, for messages.
+    :ivar failure: why it can no longer be used.
+    :ivar run: run number of the topics.
+    :ivar first_topic: number of the topic with index 0, 32 bits; the others follow it.
     :raises TargetError: the relay cannot be reached.
     """
 
-    # The relay identifies a topic by run and number. Runs have different nonces, so they share no topic unless both name an existing one:
-    # that belongs to run 0, and each run has its own subscriptions there.
+    # The relay identifies a topic by run and number. Runs have different nonces,
+    # so they share no topic unless both name an existing one: that belongs to run
+    # 0, and each run has its own subscriptions there.
 
     def __init__(self, context: DriverContext, arrivals: ArrivalClock) -> None:
         self.users: list[str] = []
@@ -65,7 +72,8 @@ class RelayConnection:
             raise TargetError(
                 f"cannot connect to the loopback relay at {self._url}: {error}"
             ) from error
-        # Without Nagle's algorithm: a small frame must not wait for the acknowledgement of earlier ones.
+        # Without Nagle's algorithm: a small frame must not wait for
+        # the acknowledgement of earlier ones.
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._descriptor = [self._socket.fileno()]
@@ -73,7 +81,10 @@ class RelayConnection:
 
     @property
     def name(self) -> str:
-        """The users and the address, e.g. ``consumers 0, producers of streams 0, 1 at loopback://…``."""
+        """The users and the address, e.g.
+
+        ``consumers 0, producers of streams 0, 1 at loopback://…``.
+        """
         return f"{', '.join(self.users)} at {self._url}"
 
     def check(self) -> None:

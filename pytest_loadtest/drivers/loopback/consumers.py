@@ -35,7 +35,8 @@ _COLUMNS = ("consumer", "heads", "size", "time", "order", "flags", "lag")
 class RelayConsumers:
     """Subscribes consumers and collects their messages; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
 
-    :ivar established: number of established consumers. The relay confirms subscriptions in order, so these are the places below it.
+    :ivar established: number of established consumers. The relay confirms subscriptions in order,
+        so these are the places below it.
     """
 
     def __init__(self, context: DriverContext, connection: RelayConnection) -> None:
@@ -50,7 +51,9 @@ class RelayConsumers:
         self._held: list[Received] = []
 
     def subscribe(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Request subscriptions; return the places. A consumer is established once :attr:`established` is above its place.
+        """Request subscriptions; return the places.
+
+        A consumer is established once :attr:`established` is above its place.
 
         :raises UsageError: the run has no such consumer.
         """
@@ -78,7 +81,8 @@ class RelayConsumers:
 
     def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
         """Return the relay's numbers of these subscriptions, 32 bits."""
-        # On an existing topic the number depends on the nonce, so that runs do not share a subscription.
+        # On an existing topic the number depends on the nonce, so
+        # that runs do not share a subscription.
         if self._context.topology.name is None:
             return subscription
         return np.array(
@@ -111,7 +115,8 @@ class RelayConsumers:
         self._release(Kind.RESUME, places)
 
     def detach(self, places: Sequence[int]) -> None:
-        # Messages under way are still received; those that wait in the relay go to the others of the subscription.
+        # Messages under way are still received; those that wait in the
+        # relay go to the others of the subscription.
         self._release(Kind.UNSUBSCRIBE, places)
 
     def _release(self, kind: Kind, places: Sequence[int]) -> None:
@@ -135,7 +140,8 @@ class RelayConsumers:
 
     def arrived(self, came: Stamped) -> None:
         """Handle DELIVER."""
-        # Decoded when the engine takes messages, so that small frames are joined and decoded together.
+        # Decoded when the engine takes messages, so that small
+        # frames are joined and decoded together.
         self._undecoded.append(came)
 
     def _decode(self) -> None:

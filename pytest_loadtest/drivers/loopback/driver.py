@@ -1,9 +1,11 @@
 """The driver of the loopback relay: columns to the socket, one frame for each burst, no loop over messages.
 
-A worker has one connection, so that answers and deliveries which the relay writes together are one read. Messages get the time at which the
-kernel received the last bytes of their read. The relay has one partition for each topic and no keys, so order is judged within the stream.
+A worker has one connection, so that answers and deliveries which the relay writes together are one
+read. Messages get the time at which the kernel received the last bytes of their read. The relay has
+one partition for each topic and no keys, so order is judged within the stream.
 
-The relay creates topics on demand: an existing topic is one that other runs on the same relay name too.
+The relay creates topics on demand: an existing topic is one
+that other runs on the same relay name too.
 """
 
 from __future__ import annotations
@@ -117,7 +119,8 @@ class LoopbackDriver:
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         """Send the messages that fit into the windows in one frame, or in several if they have megabytes.
 
-        :returns: ascending positions of the rejected messages; None: all are taken, or answered as FAILED with ``blockIfQueueFull: false``.
+        :returns: ascending positions of the rejected messages; None: all are taken, or answered as
+            FAILED with ``blockIfQueueFull: false``.
         :raises TargetError: the connection is lost.
         """
         assert self._producers, "send() before open_producers()"
@@ -136,7 +139,8 @@ class LoopbackDriver:
 
         :raises TargetError: the connection is lost.
         """
-        # A worker without streams and consumers has no connection, but the engine still polls its driver.
+        # A worker without streams and consumers has no connection,
+        # but the engine still polls its driver.
         if self._connection is None:
             time.sleep(timeout_ns / 1e9)
             return
@@ -149,7 +153,8 @@ class LoopbackDriver:
     def _read(self, connection: RelayConnection, timeout_ns: int) -> bool:
         """Write and read once; return True if a stream with rejected messages has room now."""
         room = False
-        # After an inconsistent frame nothing that follows can be trusted, so the connection counts as failed.
+        # After an inconsistent frame nothing that follows can be
+        # trusted, so the connection counts as failed.
         try:
             for came in connection.wait(timeout_ns / 1e9):
                 room |= self._dispatch(came)

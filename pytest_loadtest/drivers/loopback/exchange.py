@@ -1,8 +1,10 @@
 """The loopback relay's handling of frames, without sockets: messages are acknowledged to their sender and delivered to subscribers.
 
-Each subscription of a topic gets every message. Consumers of one subscription share its streams (stream modulo consumers, by index), so
-that each stream stays in order. Messages of a topic without subscriptions are dropped. Messages for a paused consumer wait in memory; if
-it unsubscribes, the other consumers of its subscription get them. A client is identified by the number of its connection.
+Each subscription of a topic gets every message. Consumers of one subscription share its
+streams (stream modulo consumers, by index), so that each stream stays in order.
+Messages of a topic without subscriptions are dropped. Messages for a paused consumer
+wait in memory; if it unsubscribes, the other consumers of its subscription get them. A
+client is identified by the number of its connection.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 class PendingBatch(NamedTuple):
     """Messages of one sender that wait for their time, ns.
 
-    :param number: orders batches with the same time by arrival. :param due: ns, if consumers get the messages after their acknowledgement.
+    :param number: orders batches with the same time by arrival.
+    :param due: ns, if consumers get the messages after their acknowledgement.
     """
 
     time: int
@@ -55,7 +58,8 @@ class PendingBatch(NamedTuple):
 class Exchange:
     """All messages and consumers of one relay.
 
-    :param post: called with a client and the buffers of a frame for it; ignores a client that has disconnected.
+    :param post: called with a client and the buffers of a frame for it;
+        ignores a client that has disconnected.
     :param wall: wall clock minus the relay's clock, ns. Delayed messages carry wall clock times.
     """
 
@@ -129,7 +133,8 @@ class Exchange:
         due = []
         while self._pending and self._pending[0].time <= now:
             due.append(heapq.heappop(self._pending))
-        # An ACK only has a number: a client knows its messages by the order of sending. So one frame acknowledges neighbouring batches.
+        # An ACK only has a number: a client knows its messages by the order of sending. So one
+        # frame acknowledges neighbouring batches.
         for sender, pending in itertools.groupby(due, lambda pending_batch: pending_batch.sender):
             self._post(
                 sender,
@@ -151,7 +156,8 @@ class Exchange:
 
     def _run(self, frame: Frame) -> int:
         """Return the offset of the run's topic numbers, so that runs do not share topics."""
-        # A run's nonce has 32 bits, and so have its topic numbers; small numbers instead of nonces keep topics close together for _Routes.
+        # A run's nonce has 32 bits, and so have its topic numbers; small numbers instead of nonces
+        # keep topics close together for _Routes.
         return self._runs.setdefault(frame.run, len(self._runs)) << 32
 
     def _subscribe(self, client: int, frame: Frame) -> None:
@@ -184,7 +190,8 @@ class Exchange:
 
     def _produce(self, sender: int, frame: Frame, now: int) -> None:
         columns = frame.columns
-        # The sender is part of the producer: runs on an existing topic have streams with the same numbers.
+        # The sender is part of the producer: runs on an existing
+        # topic have streams with the same numbers.
         stream = columns["stream"]
         topic = np.remainder(stream, frame.topics, dtype=np.int64)
         topic += frame.topic + self._run(frame)
@@ -205,10 +212,11 @@ class Exchange:
             )
 
     def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
-        """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``. :param due: as in the frame.
+        """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``.
 
-        A message that is not delayed is due at ``release``. An earlier time would let it overtake delayed messages that are due already
-        and still wait, because the relay looked at its queue late.
+        :param due: as in the frame. A message that is not delayed is due at ``release``. An earlier
+            time would let it overtake delayed messages that are due already and still wait, because
+            the relay looked at its queue late.
         """
         return np.where(due == AT_ONCE, release, due * MILLISECOND - self._wall)
 
@@ -262,8 +270,9 @@ class Exchange:
             )
 
 
-# Routing: from the topic and the stream of a message to the consumers that get it. Thousands of consumers can join or leave in one step, so
-# routes are not updated but computed again when the next message needs them.
+# Routing: from the topic and the stream of a message to the consumers that get it.
+# Thousands of consumers can join or leave in one step, so routes are not updated
+# but computed again when the next message needs them.
 
 CONSUMER_DTYPE: Final = np.dtype(
     [("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")]
@@ -271,7 +280,8 @@ CONSUMER_DTYPE: Final = np.dtype(
 """A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``: see :func:`consumer_key`."""
 
 _PLACE: Final = (1 << 32) - 1
-# A lookup table over topic numbers is made if it has at most this many entries for each topic; otherwise topics are found by search.
+# A lookup table over topic numbers is made if it has at most this many entries for each topic;
+# otherwise topics are found by search.
 _SPARSE: Final = 16
 
 
@@ -286,8 +296,12 @@ class SubscriptionTable:
 
     Columns by row:
 
-    :ivar key: int64. :ivar connection: int64. :ivar place: int64. :ivar paused: bool.
-    :ivar one_connection: all consumers have the same connection. :ivar any_paused: at least one is paused.
+    :ivar key: int64.
+    :ivar connection: int64.
+    :ivar place: int64.
+    :ivar paused: bool.
+    :ivar one_connection: all consumers have the same connection.
+    :ivar any_paused: at least one is paused.
     """
 
     key: NDArray[np.int64]
@@ -342,12 +356,15 @@ class SubscriptionTable:
     ) -> tuple[Index, NDArray[np.intp]]:
         """Return messages, and for each the row of a consumer that gets it; messages of one consumer keep their order.
 
-        :param topic: topic of each message. :param producer: as in :class:`Batch`.
-        :param only: the single subscription that gets each message; None: every subscription of its topic.
+        :param topic: topic of each message.
+        :param producer: as in :class:`Batch`.
+        :param only: the single subscription that gets each message;
+            None: every subscription of its topic.
         """
         routes = self._arranged()
         slot = routes.find(topic)
-        # Fast path: with one subscription for each topic every message has one recipient, and no index is needed.
+        # Fast path: with one subscription for each topic every message
+        # has one recipient, and no index is needed.
         message: Index = None
         subscription = routes.first.take(slot)
         if only is not None or routes.most_subscriptions > 1:
@@ -369,7 +386,8 @@ class SubscriptionTable:
 
     def _arranged(self) -> _Routes:
         if self._routes is None:
-            # Sorted like this, the consumers of a subscription have consecutive rows, in the order of their indexes.
+            # Sorted like this, the consumers of a subscription have
+            # consecutive rows, in the order of their indexes.
             table = self._table
             self._table = table = table[
                 np.lexsort((table["consumer"], table["subscription"], table["topic"]))
@@ -387,11 +405,13 @@ class SubscriptionTable:
 class _Routes:
     """The way from a topic to its subscriptions, and from a subscription to its consumers, which have consecutive rows.
 
-    Topics: ``topic`` has their numbers, ascending, and a last entry for unknown topics. ``first`` and ``count`` are the index of a topic's
-    first subscription and the number of its subscriptions, ``most_subscriptions`` is the highest number.
-    Subscriptions: ``subscription`` has their numbers within the topic. ``start`` and ``consumers`` are the row of the first consumer and
-    the number of consumers, with a last entry without consumers; ``most_consumers`` is the highest number.
-    ``table`` maps topic numbers from ``base`` on to indexes of topics, if the numbers are close together; otherwise it is None.
+    Topics: ``topic`` has their numbers, ascending, and a last entry for unknown topics. ``first``
+    and ``count`` are the index of a topic's first subscription and the number of its subscriptions,
+    ``most_subscriptions`` is the highest number. Subscriptions: ``subscription`` has their numbers
+    within the topic. ``start`` and ``consumers`` are the row of the first consumer and the number
+    of consumers, with a last entry without consumers; ``most_consumers`` is the highest number.
+    ``table`` maps topic numbers from ``base`` on to indexes of topics, if the numbers are close
+    together; otherwise it is None.
     """
 
     topic: NDArray[np.int64]
@@ -415,9 +435,12 @@ class _Routes:
     def every_subscription(
         self, slot: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return every pair of a message and a subscription of its topic. :param slot: index of the topic of each message."""
-        # First all messages for the first subscription of their topics, then all for the second: neighbours stay neighbours, so that their
-        # payloads can be sent without copying.
+        """Return every pair of a message and a subscription of its topic.
+
+        :param slot: index of the topic of each message.
+        """
+        # First all messages for the first subscription of their topics, then all for the second:
+        # neighbours stay neighbours, so that their payloads can be sent without copying.
         count = self.count.take(slot)
         message = np.repeat(np.arange(len(slot)), count)
         nth = np.arange(len(message)) - np.repeat(np.cumsum(count) - count, count)

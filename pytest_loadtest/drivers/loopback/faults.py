@@ -1,15 +1,19 @@
 """The deterministic faults of a loopback relay: the time at which a message is released, and what happens to it.
 
-*Time*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for ``delay``, then acknowledges and
-delivers it at the same instant. During a stall the relay's clock does not advance.
+*Time*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for
+``delay``, then acknowledges and delivers it at the same instant. During a stall the relay's clock
+does not advance.
 
-*Content*, by the message's sequence in its stream, counted from 0 (``every`` = N selects seq N−1, 2N−1, …):
+*Content*, by the message's sequence in its stream, counted from 0 (``every`` = N selects seq N−1,
+2N−1, …):
 
-* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of the rest, is changed, at a position that advances with each
-  selected message. A message that consists of its envelope has no body to damage.
+* ``corruptHeaderEvery``, ``corruptBodyEvery``: one byte of the envelope, or of the rest, is
+  changed, at a position that advances with each selected message. A message that consists of its
+  envelope has no body to damage.
 * ``loseEvery``: the message is acknowledged but never delivered.
-* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th (seq 2N−2 and 2N−1, …) is delivered in reverse order, if its messages arrive
-  one after the other. The first message is held until the second arrives, for at most one second.
+* ``swapEvery``: of the pairs (0, 1), (2, 3), … every N-th (seq 2N−2 and 2N−1, …) is delivered in
+  reverse order, if its messages arrive one after the other. The first message is held until the
+  second arrives, for at most one second.
 * ``duplicateEvery``: the message is delivered twice, one copy after the other.
 
 Several faults can apply to one message; a lost message is not delivered, whatever else applies.
@@ -44,8 +48,9 @@ _DAMAGE: Final = 0x55
 class Faults:
     """The settings of a relay.
 
-    Durations are in ns, ``capacity`` in msg/s of one run, ``capacity_depth`` in messages that may leave at once, ``…_every`` in messages
-    (``swap_every`` in pairs). ``stall_at`` counts from the run's first message at the relay, including the warm-up.
+    Durations are in ns, ``capacity`` in msg/s of one run, ``capacity_depth`` in messages that may
+    leave at once, ``…_every`` in messages (``swap_every`` in pairs). ``stall_at`` counts from the
+    run's first message at the relay, including the warm-up.
 
     :raises ValueError: a value is out of range.
     """
@@ -128,8 +133,9 @@ class Gate:
     :param first: ns, when the run's first message arrived.
     """
 
-    # The capacity is a token bucket as a virtual schedule (GCRA, ITU-T I.371): message k of a backlog is taken at ``ideal + k·interval −
-    # (depth − 1)·interval``. ``ideal`` advances by one interval for each message and is never before the current time.
+    # The capacity is a token bucket as a virtual schedule (GCRA, ITU-T I.371): message k of a
+    # backlog is taken at ``ideal + k·interval − (depth − 1)·interval``. ``ideal`` advances by one
+    # interval for each message and is never before the current time.
 
     def __init__(self, faults: Faults, first: int) -> None:
         self._faults = faults
@@ -161,7 +167,10 @@ class Gate:
         return time if time < at else max(at, time - duration)
 
     def _resume(self, time: int) -> int:
-        """Convert a time of the relay's clock to ns. Messages due at the start of the stall leave after it."""
+        """Convert a time of the relay's clock to ns.
+
+        Messages due at the start of the stall leave after it.
+        """
         stalled = self._faults.stall_duration if time >= self._faults.stall_at else 0
         return self._first + time + stalled
 
@@ -179,7 +188,8 @@ def damage(faults: Faults, batch: Batch) -> None:
         (faults.corrupt_body_every, start + head, batch.size - head),
     ):
         if every is not None:
-            # The position advances by one byte with each selected message, so that every byte is damaged at some time.
+            # The position advances by one byte with each selected message, so
+            # that every byte is damaged at some time.
             hit = _hits(batch.seq, every) & (room > 0)
             batch.payload[offset[hit] + (batch.seq[hit] // every) % room[hit]] ^= _DAMAGE
 
@@ -190,7 +200,8 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
         return None
     index = np.arange(len(batch))
     if faults.swap_every is not None:
-        # Sorted by stream, the messages of a pair are neighbours, whatever messages of other streams are between them.
+        # Sorted by stream, the messages of a pair are neighbours, whatever messages of other
+        # streams are between them.
         by = np.argsort(batch.producer, kind="stable")
         seq = batch.seq[by]
         producer = batch.producer[by]
@@ -201,7 +212,8 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
         )
         first, second = by[:-1][pair], by[1:][pair]
         index[first], index[second] = second, first
-    # After the swaps, and before the duplicates: a lost message is lost wherever it is, and has no copies.
+    # After the swaps, and before the duplicates: a lost message is
+    # lost wherever it is, and has no copies.
     if faults.lose_every is not None:
         index = index[~_hits(batch.seq[index], faults.lose_every)]
     if faults.duplicate_every is not None:
@@ -224,7 +236,8 @@ class HalfPairs:
 
     def complete(self, batch: Batch, now: int) -> Batch:
         """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
-        # Any message of the same stream ends the wait; delivery_order() swaps the two only if they are a pair.
+        # Any message of the same stream ends the wait; delivery_order()
+        # swaps the two only if they are a pair.
         ended = np.isin(self._batch.producer, batch.producer)
         whole = join_batches([self._batch.where(ended), batch])
         waits = self._wait(whole)

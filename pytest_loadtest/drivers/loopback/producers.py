@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     Slots = NDArray[np.int32]
 
 
-# Bytes. Bodies of one size below this are copied from a table in one call; larger ones are passed to the system without copying.
+# Bytes. Bodies of one size below this are copied from a table in one call; larger ones are passed
+# to the system without copying.
 _TABLE_BELOW = 2048
 _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 
@@ -42,7 +43,8 @@ class RelayProducers:
         self._packer = Packer(context.pool)
         self._windows = StreamWindows(streams, context.settings.max_pending_messages)
         self._topics = context.topology.topics
-        # Rows and slots of messages without an answer. The relay answers in the order of sending, so answers carry only their number.
+        # Rows and slots of messages without an answer. The relay answers in the order of sending,
+        # so answers carry only their number.
         self._unanswered: deque[tuple[NDArray[np.int64], NDArray[np.int32]]] = deque()
         self._answers: list[tuple[NDArray[np.int64], int, Status]] = []
 
@@ -146,15 +148,18 @@ _MOST = 64  # number of bursts and answers that are counted together
 class StreamWindows:
     """The number of messages that each stream has in flight, and the time at which its window became empty.
 
-    :param streams: numbers of the streams. Evenly spaced numbers, as in a worker's share, take one entry each.
+    :param streams: numbers of the streams. Evenly spaced numbers, as
+        in a worker's share, take one entry each.
     :param size: number of messages that each stream may have in flight.
     """
 
-    # While all streams together have at most one window of messages in flight, no window is full; while they have none, all are empty.
-    # So messages are counted by stream only when there are more, and then for many bursts and answers in one call of numpy.
+    # While all streams together have at most one window of messages in flight, no window is full;
+    # while they have none, all are empty. So messages are counted by stream only when there are
+    # more, and then for many bursts and answers in one call of numpy.
 
     def __init__(self, streams: Sequence[int], size: int) -> None:
-        # A worker's share is every n-th stream of the run: with n as the step, the columns have no gaps.
+        # A worker's share is every n-th stream of the run: with n
+        # as the step, the columns have no gaps.
         numbers = np.sort(np.asarray(streams, np.int64))
         self._step = int(np.gcd.reduce(np.diff(numbers))) if len(numbers) > 1 else 1
         self._first = int(numbers[0]) // self._step
@@ -174,13 +179,15 @@ class StreamWindows:
 
     def slots(self, stream: NDArray[np.int32]) -> Slots:
         """Return the indexes of streams in the columns of this object, as a new array."""
-        # New, because slots are kept until their messages are answered, and the burst's columns are overwritten before.
+        # New, because slots are kept until their messages are answered, and
+        # the burst's columns are overwritten before.
         slots: Slots = stream.copy() if self._step == 1 else stream // self._step
         return slots - self._first if self._first else slots
 
     def admit(self, slot: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
         """Take the messages that have room, in this order; return ``(idle, rejected)`` as in :meth:`Driver.send`."""
-        # Streams with an empty window have the time of their last answer, the others 0. With nothing in flight all are empty.
+        # Streams with an empty window have the time of their last answer, the others 0. With
+        # nothing in flight all are empty.
         idle = self._answered.take(slot)
         if self._total:
             idle *= self._counted().take(slot) == self._size
@@ -195,13 +202,15 @@ class StreamWindows:
     def _keep_first(self, idle: NDArray[np.int64], slot: Slots) -> None:
         """Set ``idle`` to 0 except for the first message of each stream, which is the only one that finds an empty window."""
         positions = np.arange(len(slot))
-        # Of several writes to one slot the last one stays; written backwards, that is the first position.
+        # Of several writes to one slot the last one stays; written
+        # backwards, that is the first position.
         self._position[slot[::-1]] = positions[::-1]
         idle *= self._position.take(slot) == positions
 
     def _reject(self, slot: Slots) -> NDArray[np.int64] | None:
         """Give back the room of admitted messages that exceed their window; return their positions, or None."""
-        # All messages of the burst were admitted: a negative room shows by how many a stream exceeds its window.
+        # All messages of the burst were admitted: a negative room shows
+        # by how many a stream exceeds its window.
         room = self._counted()
         if int(room.take(slot).min()) >= 0:
             return None
@@ -234,7 +243,10 @@ class StreamWindows:
 
 
 class Packer:
-    """Joins heads and payload bodies to the bytes of messages. :ivar largest: bytes of the largest message."""
+    """Joins heads and payload bodies to the bytes of messages.
+
+    :ivar largest: bytes of the largest message.
+    """
 
     def __init__(self, pool: PayloadPool) -> None:
         self.pool = pool

@@ -1,9 +1,11 @@
 """The loopback relay: a process that acknowledges and delivers messages, with configurable faults.
 
-``python -m pytest_loadtest.drivers.loopback.relay --port 0 --settings '{"delay": "20ms"}'`` prints ``{"port": N}`` when it listens on
-127.0.0.1. It ends on SIGTERM, or when its standard input is a pipe that is closed.
+``python -m pytest_loadtest.drivers.loopback.relay --port 0 --settings '{"delay":
+"20ms"}'`` prints ``{"port": N}`` when it listens on 127.0.0.1. It ends on SIGTERM, or when its
+standard input is a pipe that is closed.
 
-Messages are handled in :mod:`~pytest_loadtest.drivers.loopback.exchange`. Data that a client does not read waits in memory.
+Messages are handled in :mod:`~pytest_loadtest.drivers.loopback.exchange`. Data that a client does
+not read waits in memory.
 """
 
 from __future__ import annotations
@@ -53,13 +55,15 @@ class Connection:
 class Relay:
     """The relay's connections and its exchange of messages."""
 
-    # One thread with select(): the time-outs of epoll are whole milliseconds in Python. This limits a relay to about 1 000 connections.
+    # One thread with select(): the time-outs of epoll are whole milliseconds in Python. This limits
+    # a relay to about 1 000 connections.
 
     def __init__(self, listener: socket.socket, faults: Faults) -> None:
         self._listener = listener
         self._reading = [listener.fileno()]  # descriptors
         self._numbers = itertools.count()
-        # By number, for the exchange; and by descriptor, for select(). A descriptor may be reused, a number is not.
+        # By number, for the exchange; and by descriptor, for select(). A
+        # descriptor may be reused, a number is not.
         self._connections: dict[int, Connection] = {}
         self._clients: dict[int, Connection] = {}
         self._exchange = Exchange(faults, self._post, wall_offset(time.time_ns, time.monotonic_ns))
@@ -83,7 +87,8 @@ class Relay:
                     self._accept()
                 elif not os.read(descriptor, 4096):
                     return
-            # Frames of one round are gathered for each connection, and written with one system call.
+            # Frames of one round are gathered for each connection,
+            # and written with one system call.
             self._exchange.release(time.monotonic_ns())
             self._flush()
 
@@ -173,7 +178,8 @@ def run_relay(argv: Sequence[str]) -> int:
         socket.create_server(("127.0.0.1", options.port), backlog=128) as listener,
         closing(Relay(listener, faults)) as relay,
     ):
-        # The pipe is closed when the parent ends, however it ends. A terminal or /dev/null says nothing about a parent.
+        # The pipe is closed when the parent ends, however it ends. A terminal
+        # or /dev/null says nothing about a parent.
         if stat.S_ISFIFO(os.fstat(0).st_mode):
             relay.watch(0)
         print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
@@ -194,7 +200,8 @@ ROOT = Path(__file__).parents[3]  # the folder from which the package can be imp
 def start_relay(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the relay with the faults of ``request.settings``.
 
-    It cannot be restarted: it keeps no messages, and a client that loses its connection ends the run.
+    It cannot be restarted: it keeps no messages, and a client
+    that loses its connection ends the run.
 
     :raises UsageError: an unknown fault, or an invalid value.
     :raises TargetError: the relay did not start; the error contains its output.

@@ -21,9 +21,12 @@ _TIMEOUT: Final = 5.0  # s
 
 
 def relay_undelivered(run: DrainingRun) -> Undelivered:
-    """Ask the relay, which has one run at a time. It handles frames in turn, so both numbers are of one instant.
+    """Ask the relay, which has one run at a time.
 
-    :raises TargetError: it does not answer in time. :raises OSError: it cannot be reached.
+    It handles frames in turn, so both numbers are of one instant.
+
+    :raises TargetError: it does not answer in time.
+    :raises OSError: it cannot be reached.
     """
     url = urlsplit(run.target.url)
     with connect_from(url.hostname or "", url.port or 0, _TIMEOUT, None) as connection:

@@ -1,10 +1,12 @@
 """ActiveMQ Artemis as a process, from Maven's jars: a multi-threaded MQTT broker, unlike mosquitto (docs/decisions/017).
 
-``embedded.Main`` runs it with one ``broker.xml``, without web console and management. Artemis checks that file against its
-schema: at an unknown element or a wrong value it does not start, and its error is reported.
+``embedded.Main`` runs it with one ``broker.xml``, without web console and
+management. Artemis checks that file against its schema: at an unknown element or a
+wrong value it does not start, and its error is reported.
 
-With ``persistence-enabled: true`` in the profile's ``broker.settings``, Artemis writes subscriptions and messages of QoS 1 and 2 to its
-journal, and syncs the journal before it acknowledges. So a restart after SIGKILL restores them too.
+With ``persistence-enabled: true`` in the profile's ``broker.settings``, Artemis writes
+subscriptions and messages of QoS 1 and 2 to its journal, and syncs the journal before it
+acknowledges. So a restart after SIGKILL restores them too.
 """
 
 from __future__ import annotations
@@ -55,8 +57,9 @@ MANAGED = frozenset(
 )
 ADDRESS = "address-setting."
 ACCEPTOR = "acceptor."
-# Parameters of an acceptor. The schema does not cover them, and Artemis ignores unknown names and invalid values without an error, so they
-# are checked here. It also ignores receiveMaximum, which its manual documents, so that is rejected.
+# Parameters of an acceptor. The schema does not cover them, and Artemis ignores unknown names and
+# invalid values without an error, so they are checked here. It also ignores receiveMaximum, which
+# its manual documents, so that is rejected.
 NUMBERS = frozenset(
     {
         "maximumPacketSize",
@@ -139,9 +142,11 @@ def broker_xml(
     """Return the text of ``broker.xml``: our settings and the profile's, which replace ours with the same key.
 
     :param ports: one for each acceptor.
-    :param settings: elements of ``core`` by their names; elements of the address setting, which applies to all addresses, by
-        ``address-setting.NAME``; parameters of the MQTT acceptors by ``acceptor.NAME``.
-    :param tls: parameters of the last acceptor. :param more: further elements of ``core``.
+    :param settings: elements of ``core`` by their names; elements of the address
+        setting, which applies to all addresses, by ``address-setting.NAME``;
+        parameters of the MQTT acceptors by ``acceptor.NAME``.
+    :param tls: parameters of the last acceptor.
+    :param more: further elements of ``core``.
     :raises UsageError: a setting that is chosen per run, or is not an element or parameter.
     """
     refuse_managed("Artemis", settings, MANAGED)
@@ -198,12 +203,16 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
 def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that affect results, for the report: defaults, ours, the memory, the profile's."""
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
-    # The heap decides how much Artemis keeps in memory before it pages messages to disk (global-max-size).
+    # The heap decides how much Artemis keeps in memory before it
+    # pages messages to disk (global-max-size).
     return DECISIVE | ours | {"memory": " ".join(MEMORY)} | dict(settings)
 
 
 def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[str]:
-    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``. :param logs: logger → level."""
+    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``.
+
+    :param logs: logger → level.
+    """
     properties = {
         "java.io.tmpdir": str(data / "tmp"),
         "java.net.preferIPv4Stack": "true",

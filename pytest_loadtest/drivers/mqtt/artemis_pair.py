@@ -1,7 +1,8 @@
 """Two Artemis brokers with one store on this machine: the primary serves, and the backup takes over when it ends.
 
-Both have a lock of the store in view (``shared-store``), so one of them is active at any time. There is no cluster connection, which MQTT
-clients cannot use: therefore a primary that returns waits until the active backup ends ("no fail-back"), and clients need both addresses.
+Both have a lock of the store in view (``shared-store``), so one of them is active at any time.
+There is no cluster connection, which MQTT clients cannot use: therefore a primary that returns
+waits until the active backup ends ("no fail-back"), and clients need both addresses.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 HERE: Final = "127.0.0.1"
 ROLES: Final = ("primary", "backup")
 PERSISTENCE: Final = "persistence-enabled"
-# Codes of the log lines with which a primary waits for the lock of the store, and a backup for the end of the primary. Both only with the
-# logger of the server at INFO.
+# Codes of the log lines with which a primary waits for the lock of the store, and a backup for the
+# end of the primary. Both only with the logger of the server at INFO.
 _WAITING: Final = ("AMQ221034", "AMQ221109")
 _LOGGER: Final = "org.apache.activemq.artemis.core.server"
 _SHARED: Final = """
@@ -62,7 +63,8 @@ def start_one_or_pair(request: BrokerRequest, progress: Progress) -> Broker:
 def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
     """Start the primary, and then its backup.
 
-    :raises UnavailableError, UsageError, TargetError: as :func:`~pytest_loadtest.drivers.mqtt.artemis.start_artemis`.
+    :raises UnavailableError, UsageError, TargetError: as
+        :func:`~pytest_loadtest.drivers.mqtt.artemis.start_artemis`.
     """
     version = request.version or JARS.version
     runtime = java.require("Artemis")
@@ -79,7 +81,8 @@ def _launch(
     folder = request.folder.resolve()
     name = f"Artemis {version} with a backup"
     settings = {**request.settings, PERSISTENCE: "true"}
-    # The store and the keys are below the data of the first process, which ends last. Both processes work in folders next to each other.
+    # The store and the keys are below the data of the first process, which ends last. Both
+    # processes work in folders next to each other.
     first = folder / f"{SERVING}-1" / "data"
     each = ports_of(request.security)
     own = tuple(ports[start : start + each] for start in range(0, len(ports), each))
@@ -132,8 +135,8 @@ class _Ready:
         self._from = 0
 
     def __call__(self) -> bool:
-        # The log continues after a restart; what the earlier process wrote does not count. A JVM needs longer to its first line than the
-        # start of the process to this call.
+        # The log continues after a restart; what the earlier process wrote does not count. A JVM
+        # needs longer to its first line than the start of the process to this call.
         if self._child.pid != self._pid:
             self._pid = self._child.pid
             self._from = self._child.log.stat().st_size

@@ -1,14 +1,17 @@
 """The common part of both MQTT drivers: one epoll loop for all clients, run from the engine's thread in ``poll``.
 
-Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and each consumer is a client of its own. Subscription ``s`` is
-the shared subscription ``$share/sub-<s>/<topic>`` if consumers share it, otherwise the subscription of its only consumer. An existing topic
-is used as it is; ``retain`` is rejected there, so that retained messages of other clients survive.
+Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and each consumer is a
+client of its own. Subscription ``s`` is the shared subscription ``$share/sub-<s>/<topic>`` if
+consumers share it, otherwise the subscription of its only consumer. An existing topic is used as it
+is; ``retain`` is rejected there, so that retained messages of other clients survive.
 
-Timestamps: *sent* is taken when the message is handed over, right before the system call that writes it. *acked* is the arrival of PUBACK
-or PUBCOMP; at QoS 0, when the kernel took the last byte.
+Timestamps: *sent* is taken when the message is handed over, right before
+the system call that writes it. *acked* is the arrival of PUBACK or PUBCOMP;
+at QoS 0, when the kernel took the last byte.
 
-A lost connection is dialled again with growing delays. Messages without acknowledgement are then sent again, and counted in ``resends``.
-At QoS 0 messages that were not written when the connection was lost are FAILED.
+A lost connection is dialled again with growing delays. Messages without
+acknowledgement are then sent again, and counted in ``resends``. At QoS 0 messages that
+were not written when the connection was lost are FAILED.
 """
 
 from __future__ import annotations
@@ -62,9 +65,11 @@ class MqttArrivals(Protocol):
 class MqttDriverBase(ABC, Generic[C]):
     """An adapter to an MQTT broker; subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
 
-    :param client: name and version of the client. :param connect: makes a connection.
+    :param client: name and version of the client.
+    :param connect: makes a connection.
     :param kernel: arrivals have the kernel's stamps; None: if it has them.
-    :raises UsageError: settings contradict each other, or ``strictTuning`` is on and a setting cannot be applied.
+    :raises UsageError: settings contradict each other, or
+        ``strictTuning`` is on and a setting cannot be applied.
     """
 
     _producers: MqttProducers
@@ -194,8 +199,9 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- connections
 
     def prepare(self) -> None:
-        """Connect once, so that a broker that rejects the client or lacks a feature is reported before load starts. MQTT topics need no
-        creation.
+        """Connect once, so that a broker that rejects the client or lacks a feature is reported before load starts.
+
+        MQTT topics need no creation.
 
         :raises TargetError: the broker cannot be reached, rejects the client, or lacks a feature.
         """
@@ -221,8 +227,9 @@ class MqttDriverBase(ABC, Generic[C]):
         self._clients.poll(timeout_ns)
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS. A reconnect counts too, unless
-        the connection was paced.
+        """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS.
+
+        A reconnect counts too, unless the connection was paced.
         """
         counts = self._clients.counts
         opened = self._clients.opening_times
@@ -263,7 +270,10 @@ class MqttDriverBase(ABC, Generic[C]):
         """Delete the retained message of each topic by publishing an empty one with ``retain`` (MQTT 5, 3.3.1.3)."""
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
-        """See :class:`~pytest_loadtest.drivers.base.PacedConnections`. Latencies count from these instants."""
+        """See :class:`~pytest_loadtest.drivers.base.PacedConnections`.
+
+        Latencies count from these instants.
+        """
         self._pace = Pace(due.tolist(), idle)
 
     def _establish(self, connections: Sequence[C]) -> None:
@@ -276,7 +286,8 @@ class MqttDriverBase(ABC, Generic[C]):
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         """Connect and subscribe; return the places in the order of ``consumers`` when every subscription is established.
 
-        :raises UsageError: several consumers of a subscription that is not shared: each would receive every message.
+        :raises UsageError: several consumers of a subscription that is not
+            shared: each would receive every message.
         :raises TargetError: a client is rejected, or the broker no longer answers.
         """
         opened = self._make_consumers(consumers)
@@ -286,7 +297,8 @@ class MqttDriverBase(ABC, Generic[C]):
     def attach(self, consumers: Sequence[int]) -> None:
         """Start to open more consumers; they connect in :meth:`poll`.
 
-        :raises UsageError: several consumers of a subscription that is not shared: each would receive every message.
+        :raises UsageError: several consumers of a subscription that is not
+            shared: each would receive every message.
         """
         opened = self._make_consumers(consumers)
         self._joining += opened
@@ -305,8 +317,12 @@ class MqttDriverBase(ABC, Generic[C]):
         return self._assign_places(joined) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Start to close these consumers, paused or not. Only messages under way at QoS 0 when a connection breaks can be lost."""
-        # A broker forgets what it holds for a client whose session ends, so each client first takes all of it: see leave().
+        """Start to close these consumers, paused or not.
+
+        Only messages under way at QoS 0 when a connection breaks can be lost.
+        """
+        # A broker forgets what it holds for a client whose session ends, so
+        # each client first takes all of it: see leave().
         for place in places:
             self._consumers.pop(place)[1].leave()
 
@@ -316,7 +332,10 @@ class MqttDriverBase(ABC, Generic[C]):
             self._consumers[place][1].pause()
 
     def resume(self, places: Sequence[int]) -> None:
-        """Read again. Messages that waited in the socket or at the broker get the time of this later read."""
+        """Read again.
+
+        Messages that waited in the socket or at the broker get the time of this later read.
+        """
         for place in places:
             self._consumers[place][1].resume()
 
@@ -336,8 +355,9 @@ class MqttDriverBase(ABC, Generic[C]):
         return [(int(index), self._make_consumer(int(index))) for index in consumers]
 
     def _make_consumer(self, index: int) -> C:
-        # A consumer that returns needs a new client id: its earlier client may still be connected, taking its last messages, and a
-        # broker disconnects a client when another one connects with the same id (MQTT 5, 3.1.4).
+        # A consumer that returns needs a new client id: its earlier client may still be connected,
+        # taking its last messages, and a broker disconnects a client when another one connects with
+        # the same id (MQTT 5, 3.1.4).
         times = self._times[index] = self._times.get(index, 0) + 1
         role = f"c{index}" if times == 1 else f"c{index}-{times}"
         topic = topic_filter(self._context, index, shared=is_shared(self._context))
@@ -374,14 +394,19 @@ class MqttDriverBase(ABC, Generic[C]):
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         """Hand over, and write, every message for which its stream's window has room, without blocking.
 
-        Fills in ``burst.sent`` and ``burst.idle`` of these. A stream whose connection is lost has no room.
+        Fills in ``burst.sent`` and ``burst.idle`` of these. A stream
+        whose connection is lost has no room.
 
-        :returns: ascending positions of the other messages, the last ones of their streams; None if there are none.
+        :returns: ascending positions of the other messages, the last ones
+            of their streams; None if there are none.
         """
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """Return the answers since the last call, or None. ``resends`` counts messages sent again after a reconnect."""
+        """Return the answers since the last call, or None.
+
+        ``resends`` counts messages sent again after a reconnect.
+        """
         return self._producers.acks()
 
 

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 FIRST_DELAY = 100 * MILLISECOND
 LONGEST_DELAY = 5 * SECOND
-# A broker may end a connection for another client with the same id without stating so: mosquitto 2.0, and every broker in MQTT 3.1.1. Both
-# clients then end each other's connection again and again. This number of connections in a row that last less than this time ends the run.
+# A broker may end a connection for another client with the same id without stating so: mosquitto
+# 2.0, and every broker in MQTT 3.1.1. Both clients then end each other's connection again and
+# again. This number of connections in a row that last less than this time ends the run.
 MOST_BRIEF = 10
 BRIEF = 3 * SECOND
 SILENT: Final = frozenset({LOST, RESET})
-# Number of consecutive UNSUBACKs without a new message before them after which a consumer has everything: see leave().
+# Number of consecutive UNSUBACKs without a new message before them after
+# which a consumer has everything: see leave().
 _QUIET: Final = 2
 
 S = TypeVar("S", bound=BrokerSocket)
@@ -40,14 +42,19 @@ S = TypeVar("S", bound=BrokerSocket)
 class MqttConnectionBase(ABC, Generic[S]):
     """Keeps one client connected until :meth:`end`.
 
-    :param endpoint: address of the first attempt; after a failed one the next of its others follows. :param name: name in messages.
-    :param subscription: topic filter to subscribe before the connection counts as up; None for a producer.
+    :param endpoint: address of the first attempt; after a failed
+        one the next of its others follows.
+    :param name: name in messages.
+    :param subscription: topic filter to subscribe before the
+        connection counts as up; None for a producer.
     :param source: source address; None: the system chooses.
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
     :ivar topic_aliases: number of aliases that the broker allows.
-    :ivar keep_alive_time: s of silence after which the client pings; 0: never. The broker may change the requested one.
+    :ivar keep_alive_time: s of silence after which the client pings; 0: never. The broker may
+        change the requested one.
     :ivar due: instant of the first dial of a paced connection; None afterwards.
-    :ivar times: collects the duration of each step that the broker confirmed, ns, by the step's name; None: not collected.
+    :ivar times: collects the duration of each step that the broker confirmed, ns, by the step's
+        name; None: not collected.
     :ivar failure: the reason why it is not up.
     :ivar arrived: number of messages received, counted at least while this connection is leaving.
     """
@@ -98,7 +105,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._delay = FIRST_DELAY
         self._reason: str | None = None  # reason of the end of this attempt, if it was stated
         self._dialling = self._paused = self._over = False
-        # While leaving: consecutive UNSUBACKs without a new message, and ``arrived`` at the last one.
+        # While leaving: consecutive UNSUBACKs without a new
+        # message, and ``arrived`` at the last one.
         self._quiet = 0
         self._seen = 0
 
@@ -138,7 +146,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         if due is None:
             return now
         self._paced = True
-        # The generator is not late while the target has no room for another handshake: ``freed`` is when there was room again.
+        # The generator is not late while the target has no room for another handshake: ``freed`` is
+        # when there was room again.
         self._begun_late = max(now - max(due, self._loop.freed), 0)
         if self.times is not None:
             self.times.setdefault("dial", []).append(self._begun_late)
@@ -215,10 +224,11 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def leave(self) -> None:
         """Unsubscribe, receive everything that the broker holds for this client, and then disconnect: no other client would get it."""
-        # A broker answers in order (MQTT 5, 4.6), and messages that wait behind Receive Maximum are sent as soon as an acknowledgement
-        # makes room. So everything sent before an UNSUBACK has arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two
-        # UNSUBACKs in a row bring no new message: two, because a client that hands over a QoS 2 message at its PUBREL does so one round
-        # trip after the first packet of the message.
+        # A broker answers in order (MQTT 5, 4.6), and messages that wait behind Receive Maximum are
+        # sent as soon as an acknowledgement makes room. So everything sent before an UNSUBACK has
+        # arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two UNSUBACKs in a row
+        # bring no new message: two, because a client that hands over a QoS 2 message at its PUBREL
+        # does so one round trip after the first packet of the message.
         if not self.up:
             self.end()
             return
@@ -246,7 +256,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._over or self.leaving:
             self._over = True
             return
-        # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client asks again before it fails.
+        # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client
+        # asks again before it fails.
         if not self.ever_up and 0 < self._unanswered < SUBSCRIBES:
             self.note_incident(
                 "subscription repeated: the broker had closed the connection instead of answering"
@@ -256,7 +267,8 @@ class MqttConnectionBase(ABC, Generic[S]):
             self._failures += 1
             if not self.ever_up and self._failures >= self._addresses:
                 self._loop.failed = self
-        # The delay doubles up to a limit, once for all addresses: thousands of clients must not dial a broken broker all the time.
+        # The delay doubles up to a limit, once for all addresses: thousands of clients must not
+        # dial a broken broker all the time.
         self._loop.start(self, self._delay)
         if self._failures % self._addresses == 0:
             self._delay = min(2 * self._delay, LONGEST_DELAY)
@@ -294,7 +306,8 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     def _confirmed(self, step: str) -> None:
         now = self._loop.clock()
-        # The first welcome of a paced connection counted already if the broker then closed the connection instead of a SUBACK.
+        # The first welcome of a paced connection counted already if the broker then closed the
+        # connection instead of a SUBACK.
         if self.times is not None and not (self._paced and self._unanswered):
             self._note_time(self.times, step, now)
             if self._paced and step == "connect":
@@ -318,7 +331,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._down_since:
             self._note_reconnect(self._started - self._down_since)
             self._down_since = 0
-        # A reconnect is not paced. Its short time would hide how late the connection was when it was due.
+        # A reconnect is not paced. Its short time would hide how
+        # late the connection was when it was due.
         if self._paced:
             self.times = None
         self._loop.established(self)
@@ -338,7 +352,8 @@ class MqttConnectionBase(ABC, Generic[S]):
     ) -> None:
         """Handle CONNACK of a broker that has the features needed.
 
-        :param keep_alive: s, the broker's Server Keep Alive; None: it sent none. :param session: it still has the client's session.
+        :param keep_alive: s, the broker's Server Keep Alive; None: it sent none.
+        :param session: it still has the client's session.
         """
         self.receive_maximum = receive_maximum
         self.topic_aliases = topic_aliases
@@ -368,7 +383,11 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Send SUBSCRIBE."""
 
     def _granted(self, reason: int, text: str) -> None:
-        """Handle SUBACK. :param reason: the granted QoS, or a failure. :param text: text of the reason."""
+        """Handle SUBACK.
+
+        :param reason: the granted QoS, or a failure.
+        :param text: text of the reason.
+        """
         self._unanswered = 0
         if reason == self._options.qos:
             self._confirmed("subscribe")
@@ -406,6 +425,7 @@ class MqttConnectionBase(ABC, Generic[S]):
     def _dismissed(self, reason: int, text: str) -> None:
         """Handle DISCONNECT. :param text: text of the reason."""
         self._reason = f"the broker closed the connection: {text}"
-        # Both clients would throw each other out at every reconnect, so the run ends (MQTT 5, 3.1.4).
+        # Both clients would throw each other out at every
+        # reconnect, so the run ends (MQTT 5, 3.1.4).
         if reason == SESSION_TAKEN_OVER and not self._over:
             self._loop.fatal = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"

@@ -44,7 +44,10 @@ FULL: Final = (
 
 @dataclass(slots=True)
 class EndpointHistory:
-    """The answers of an endpoint to this process. :param answered: it has answered one of the connections in MQTT."""
+    """The answers of an endpoint to this process.
+
+    :param answered: it has answered one of the connections in MQTT.
+    """
 
     answered: bool = False
 
@@ -53,7 +56,9 @@ class EndpointHistory:
 class BrokerEndpoint:
     """A broker's address.
 
-    :param tls: None: plain MQTT. :param others: further addresses of the same target, for clients that cannot connect to this one.
+    :param tls: None: plain MQTT.
+    :param others: further addresses of the same target, for
+        clients that cannot connect to this one.
     """
 
     host: str
@@ -72,7 +77,8 @@ class BrokerEndpoint:
 
     def source(self, number: int, worker: int = 0) -> str | None:
         """Return the source address of a worker's connection with this number; None: the system chooses."""
-        # A source address has some 28 000 ports for one destination. Connections to this machine can use all of 127.x.y.z.
+        # A source address has some 28 000 ports for one destination. Connections to this machine
+        # can use all of 127.x.y.z.
         if not all(
             each.family is socket.AF_INET and str(each.address[0]).startswith("127.")
             for each in (self, *self.others)
@@ -84,11 +90,13 @@ class BrokerEndpoint:
 class BrokerSocket:
     """A connection to ``endpoint`` that is started but not established: see :meth:`advance`.
 
-    :param arrivals: the clock of arrivals. :param source: source address; None: the system chooses.
+    :param arrivals: the clock of arrivals.
+    :param source: source address; None: the system chooses.
     :param smallest: bytes of the smallest packet whose time of arrival counts.
     :raises OSError: the connection is rejected at once.
     :ivar stream: has the time of the last read.
-    :ivar ending: the reason of the end, as far as it is known. :ivar written: number of bytes that the kernel took so far.
+    :ivar ending: the reason of the end, as far as it is known.
+    :ivar written: number of bytes that the kernel took so far.
     :ivar broken: a write failed. What had arrived before can still be read, and then the end.
     """
 
@@ -128,7 +136,8 @@ class BrokerSocket:
     def advance(self) -> int:
         """Advance connect and handshake by one step after an epoll event; return the next events to wait for, 0 when established.
 
-        :raises OSError: the connection is rejected, or the handshake failed (``ssl.SSLError`` is an OSError).
+        :raises OSError: the connection is rejected, or the handshake
+            failed (``ssl.SSLError`` is an OSError).
         """
         if not self._connected:
             error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -167,7 +176,8 @@ class BrokerSocket:
         try:
             # A copy of the bytes read costs less than recv() with a buffer of this size.
             data = bytes(self._space[: self.stream.read(self._space)])
-            # epoll does not report bytes that TLS has read ahead: they would wait for the next packet, which may never come.
+            # epoll does not report bytes that TLS has read ahead: they would wait for the next
+            # packet, which may never come.
             while self.stream.held:
                 data += self._read_held()
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -245,7 +255,8 @@ class BrokerSocket:
 
     def write_now(self, data: bytes) -> bool:
         """Write these bytes after the gathered ones; return False if the kernel did not take all: :meth:`write` continues."""
-        # The kernel nearly always takes everything at once. Then the bytes are not copied into the buffer.
+        # The kernel nearly always takes everything at once. Then the
+        # bytes are not copied into the buffer.
         if not self._out:
             try:
                 n = self._send(data)
@@ -276,7 +287,8 @@ def _read_space() -> memoryview:
     return memoryview(bytearray(READ))
 
 
-# Endpoints of a target: one for producers, and one for consumers, which may have an address of their own.
+# Endpoints of a target: one for producers, and one for consumers,
+# which may have an address of their own.
 
 PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
 _CONNECT_TIMEOUT: Final = 5.0
@@ -292,7 +304,8 @@ class Endpoints(NamedTuple):
 def find_endpoints(context: DriverContext) -> Endpoints:
     """Return the endpoints of the run's target.
 
-    :raises UsageError: an address is invalid or contradicts ``driver.tls``. :raises TargetError: an address does not answer.
+    :raises UsageError: an address is invalid or contradicts ``driver.tls``.
+    :raises TargetError: an address does not answer.
     """
     target = context.target
     settings = context.settings.tls
@@ -313,7 +326,8 @@ def endpoint_of(url: str, settings: Tls | None) -> BrokerEndpoint:
     """Return the first address of the URL that answers.
 
     :param settings: the profile's ``driver.tls``, or None.
-    :raises UsageError: the URL is invalid or contradicts ``settings``. :raises TargetError: no address answers.
+    :raises UsageError: the URL is invalid or contradicts ``settings``.
+    :raises TargetError: no address answers.
     """
     parts = _parsed(url)
     return _reached(parts, _tls(settings, parts), "")
@@ -346,7 +360,10 @@ def _tls(settings: Tls | None, urls: list[SplitResult]) -> ClientTls | None:
 def _reached(
     urls: Sequence[SplitResult], tls: ClientTls | None, key: str, source: str | None = None
 ) -> BrokerEndpoint:
-    """Connect once, to learn which host, and which of its addresses, answers. :param key: key of the URL, if the target has two."""
+    """Connect once, to learn which host, and which of its addresses, answers.
+
+    :param key: key of the URL, if the target has two.
+    """
     problems = []
     for number, url in enumerate(urls):
         try:

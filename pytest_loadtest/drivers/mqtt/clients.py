@@ -33,7 +33,11 @@ MakeConnection = Callable[
 
 
 class Pace(NamedTuple):
-    """Instants of paced connections. :param due: when to dial each, ns, ascending. :param idle: called repeatedly until all are up."""
+    """Instants of paced connections.
+
+    :param due: when to dial each, ns, ascending.
+    :param idle: called repeatedly until all are up.
+    """
 
     due: Sequence[int]
     idle: Callable[[], None]
@@ -42,11 +46,14 @@ class Pace(NamedTuple):
 class MqttClients(Generic[C]):
     """The clients of one driver. Creating this object connects none.
 
-    :param options: options of the clients that stay for the run. :param connect: makes a connection.
+    :param options: options of the clients that stay for the run.
+    :param connect: makes a connection.
     :param arrivals: the clock of arrivals.
     :ivar allowed: the lowest Receive Maximum of the broker so far.
-    :ivar topic_aliases: number of aliases that the broker allows; None: not known before the first connection.
-    :ivar keep_alive: s, the shortest keep-alive of the last connections opened; None: not known before the first connection.
+    :ivar topic_aliases: number of aliases that the broker allows;
+        None: not known before the first connection.
+    :ivar keep_alive: s, the shortest keep-alive of the last connections opened; None: not known
+        before the first connection.
     :ivar opening_times: durations by step, of clients that stay for the run.
     """
 
@@ -80,9 +87,12 @@ class MqttClients(Generic[C]):
     def make(self, name: str, role: str, subscription: str | None = None) -> C:
         """Make a client that stays for the run.
 
-        :param name: name in messages. :param role: last part of the client id. :param subscription: topic filter; None for a producer.
+        :param name: name in messages.
+        :param role: last part of the client id.
+        :param subscription: topic filter; None for a producer.
         """
-        # With cleanStart: false a run continues the session of an earlier one, so its client ids do not contain the run's name.
+        # With cleanStart: false a run continues the session of an earlier one, so its client ids do
+        # not contain the run's name.
         client_id = (
             self._client_id(role)
             if self._options.clean_start
@@ -98,7 +108,10 @@ class MqttClients(Generic[C]):
         return connection
 
     def make_passing(self, name: str, role: str, *, consumer: bool = False) -> C:
-        """Make a client without a durable session; the caller ends it. :param consumer: connect to the address for consumers."""
+        """Make a client without a durable session; the caller ends it.
+
+        :param consumer: connect to the address for consumers.
+        """
         return self._connect(name, self._client_id(role), None, self._passing, consumer=consumer)
 
     def _client_id(self, role: str) -> str:
@@ -106,7 +119,8 @@ class MqttClients(Generic[C]):
 
     @property
     def _passing(self) -> ClientOptions:
-        # No expiry: the session ends with the connection. No properties and aliases: these clients send nothing that counts.
+        # No expiry: the session ends with the connection. No properties and aliases: these clients
+        # send nothing that counts.
         return replace(
             self._options,
             clean_start=True,
@@ -145,7 +159,10 @@ class MqttClients(Generic[C]):
 
     @property
     def agreed(self) -> str:
-        """Versions and ciphers of the TLS connections so far, e.g. ``TLSv1.3 TLS_AES_256_GCM_SHA384``; empty if there are none."""
+        """Versions and ciphers of the TLS connections so far, e.g.
+
+        ``TLSv1.3 TLS_AES_256_GCM_SHA384``; empty if there are none.
+        """
         sides = self._endpoints or ()
         return ", ".join(
             sorted(
@@ -174,9 +191,11 @@ class MqttClients(Generic[C]):
     ) -> None:
         """Dial these connections, at once or paced, and wait until all are up.
 
-        :raises TargetError: a connection is rejected, or none comes up for ``patience`` ns plus the longest gap between two instants.
+        :raises TargetError: a connection is rejected, or none comes up for ``patience`` ns plus the
+            longest gap between two instants.
         """
-        # A paced connection may legitimately stay silent until the next one is due, so the longest gap is added to the patience.
+        # A paced connection may legitimately stay silent until the next one is due, so the longest
+        # gap is added to the patience.
         loop = self._running()
         loop.failed = None
         if pace is None:
@@ -266,7 +285,8 @@ class MqttClients(Generic[C]):
         """
         if not self._sessions:
             return
-        # Connecting with clean start and without an expiry interval deletes a session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+        # Connecting with clean start and without an expiry interval deletes a
+        # session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
         connections = [
             self._connect(f"session {client_id}", client_id, None, self._passing, consumer=consumer)
             for client_id, consumer in sorted(self._sessions.items())

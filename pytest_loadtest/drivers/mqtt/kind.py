@@ -20,9 +20,10 @@ def _row(client: str, qos: int, produce: int, consume: int, broker: int) -> Cost
     return CostRow(cost=cost, settings={"client": client, "qos": qos})
 
 
-# The broker's CPU cost with Artemis, ns per message by QoS, instead of mosquitto's in the rows: the higher value of 1 → 1 and 1 → 100,
-# measured in a JVM that had run for a minute. Before that it is up to five times as high, but a plan with that cost would reject loads
-# that the machine carries afterwards.
+# The broker's CPU cost with Artemis, ns per message by QoS, instead of mosquitto's in
+# the rows: the higher value of 1 → 1 and 1 → 100, measured in a JVM that had run for
+# a minute. Before that it is up to five times as high, but a plan with that cost
+# would reject loads that the machine carries afterwards.
 ARTEMIS: Final = {0: 120_000, 1: 180_000, 2: 360_000}
 
 KIND: Final = DriverKind(
@@ -76,7 +77,8 @@ KIND: Final = DriverKind(
             nodes=("broker",),
         ),
     },
-    # The default is MQTT's largest "remaining length" (MQTT 5, 2.1.4); mosquitto's 0 means no limit.
+    # The default is MQTT's largest "remaining length" (MQTT 5,
+    # 2.1.4); mosquitto's 0 means no limit.
     message_limit=MessageLimit(default=268_435_455, key="message_size_limit"),
     subscriber_url=True,
     opening_times=True,

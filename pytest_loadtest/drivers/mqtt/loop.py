@@ -1,6 +1,7 @@
 """One epoll loop for all MQTT connections of a driver, run from the engine's thread.
 
-paho's own loops use ``select()``, which is limited to about 340 clients in a process, or one thread for each client.
+paho's own loops use ``select()``, which is limited to about 340 clients
+in a process, or one thread for each client.
 """
 
 from __future__ import annotations
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Clock
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 
-# mosquitto listens with a backlog of 100. More simultaneous connects overflow it, and then a connect measures SYN retransmission (1 s).
+# mosquitto listens with a backlog of 100. More simultaneous connects overflow it, and then a
+# connect measures SYN retransmission (1 s).
 MAX_OPENING: Final = 64
 ANSWER: Final = 10 * SECOND  # limit for connect, handshake, CONNACK and SUBACK together
-# A broker disconnects a client after 1.5 times its keep-alive (MQTT 5, 3.1.2.10), so each connection is checked this often within it.
+# A broker disconnects a client after 1.5 times its keep-alive (MQTT 5, 3.1.2.10), so each
+# connection is checked this often within it.
 _KEEP_ALIVE_PARTS: Final = 16
-# Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis may do that when several clients
-# open a shared subscription at once (docs/decisions/017).
+# Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis
+# may do that when several clients open a shared subscription at once (docs/decisions/017).
 SUBSCRIBES: Final = 3
-# Violations of the protocol after which the run ends. One of them may be damage in transfer, for which a new connection is enough.
+# Violations of the protocol after which the run ends. One of them may be damage in transfer, for
+# which a new connection is enough.
 MOST_VIOLATIONS: Final = 10
-# Stalls of the loop that are remembered. An opening that takes a minute has fewer than 1 200 of 50 ms.
+# Stalls of the loop that are remembered. An opening that takes
+# a minute has fewer than 1 200 of 50 ms.
 _MOST_STALLS: Final = 1200
 VIOLATED: Final = f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no proxy of another protocol?"
 
@@ -59,10 +64,11 @@ class LoopConnection(Protocol):
 class ConnectionCounts:
     """Counts of a driver's connections during the run.
 
-    ``losses``: connections that ended though they were needed. ``forgotten``: reconnects of producers to a broker that had forgotten
-    their session. ``incidents``: see :class:`~pytest_loadtest.drivers.base.DriverFacts`. ``reconnects``: ns from each loss to the
-    established connection; of those that stalls of the loop lengthened, ``reconnects_with_own`` has the same and ``reconnects_without_own``
-    the rest.
+    ``losses``: connections that ended though they were needed. ``forgotten``: reconnects of
+    producers to a broker that had forgotten their session. ``incidents``: see
+    :class:`~pytest_loadtest.drivers.base.DriverFacts`. ``reconnects``: ns from each loss to the
+    established connection; of those that stalls of the loop lengthened, ``reconnects_with_own`` has
+    the same and ``reconnects_without_own`` the rest.
     """
 
     losses: int = 0
@@ -76,12 +82,15 @@ class ConnectionCounts:
 class Loop:
     """Dials connections, waits for events, and gives each connection its turn.
 
-    :param keep_alive: ns. :param counts: where losses are counted.
+    :param keep_alive: ns.
+    :param counts: where losses are counted.
     :param arrivals: the clock of arrivals; None: the client stamps them.
     :ivar down: connections that should be up and are not, in the order in which they went down.
-    :ivar failed: a connection whose first attempt failed. :ivar fatal: the reason why the run cannot go on.
+    :ivar failed: a connection whose first attempt failed.
+    :ivar fatal: the reason why the run cannot go on.
     :ivar violations: how often brokers sent what the protocol forbids.
-    :ivar freed: instant at which there was room for another handshake again, after there had been none.
+    :ivar freed: instant at which there was room for another
+        handshake again, after there had been none.
     :ivar settle: called after the connections with events have had their turns.
     """
 
@@ -137,7 +146,10 @@ class Loop:
         self._checks.append((self.clock() + self._check_every, connection, sock))
 
     def check_within(self, keep_alive: int) -> None:
-        """Check connections often enough for this keep-alive too. :param keep_alive: ns; 0: none."""
+        """Check connections often enough for this keep-alive too.
+
+        :param keep_alive: ns; 0: none.
+        """
         every = keep_alive // _KEEP_ALIVE_PARTS
         if 0 < every < self._check_every:
             self._check_every = every
@@ -162,7 +174,8 @@ class Loop:
         self._woken = True
 
     def _opened(self, connection: LoopConnection) -> None:
-        # From now on there is room: a later start of a connection that is due is the generator's delay, no longer the target's.
+        # From now on there is room: a later start of a connection that is due is the generator's
+        # delay, no longer the target's.
         if (
             self._opening.pop(connection, None) is not None
             and len(self._opening) == MAX_OPENING - 1
@@ -192,7 +205,8 @@ class Loop:
                 wake = self._next(deadline)
                 self._planned = max(wake, now)
                 self._wait(wake - now)
-            # At the deadline the remaining turns wait for the next poll, so that no connection is starved.
+            # At the deadline the remaining turns wait for the next
+            # poll, so that no connection is starved.
             while self._turns:
                 connection, sock, mask = self._turns.popleft()
                 connection.turn(sock, mask)
@@ -228,7 +242,8 @@ class Loop:
         return min(deadline, self._due[0][0])
 
     def _wait(self, ns: int) -> None:
-        # The socket is kept with the turn: when the turn comes, the connection may have ended or been dialled again.
+        # The socket is kept with the turn: when the turn comes, the
+        # connection may have ended or been dialled again.
         for fd, mask in self.arrivals.wait(self._epoll, ns / SECOND):
             connection = self._connections[fd]
             if connection.socket is not None:
@@ -237,7 +252,8 @@ class Loop:
     def _tend(self, now: int) -> None:
         if self._due or self._opening:
             self._open(now)
-        # Each connection is checked at its own instants, so that checks of thousands of connections do not coincide.
+        # Each connection is checked at its own instants, so that checks of
+        # thousands of connections do not coincide.
         while self._checks and self._checks[0][0] <= now:
             _, connection, sock = self._checks.popleft()
             if connection.socket is sock:

@@ -2,8 +2,9 @@
 
 Source of the settings: `mosquitto.conf(5) <https://mosquitto.org/man/mosquitto-conf-5.html>`_.
 
-With ``persistence: true`` in the profile's ``broker.settings``, mosquitto saves sessions, subscriptions and messages when it ends normally
-and every ``autosave_interval`` seconds, by default 1800. After a SIGKILL it restores the last of these states.
+With ``persistence: true`` in the profile's ``broker.settings``, mosquitto saves sessions,
+subscriptions and messages when it ends normally and every ``autosave_interval`` seconds, by default
+1800. After a SIGKILL it restores the last of these states.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ TLS_MANAGED: Final = frozenset(
         "ciphers_tls1.3",
     },
 )
-# Settings of one listener: mosquitto.conf(5), "Listeners", and "Authentication" with per_listener_settings.
+# Settings of one listener: mosquitto.conf(5), "Listeners", and
+# "Authentication" with per_listener_settings.
 OF_LISTENERS: Final = frozenset(
     {
         "accept_protocol_versions",
@@ -114,7 +116,10 @@ def start_mosquitto(request: BrokerRequest, progress: Progress) -> StartedBroker
 
 
 def find_mosquitto() -> str | None:
-    """Return the path of mosquitto, or None. Debian installs it in a folder that is only on root's PATH."""
+    """Return the path of mosquitto, or None.
+
+    Debian installs it in a folder that is only on root's PATH.
+    """
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 
@@ -149,13 +154,16 @@ def mosquitto_conf(
 ) -> str:  # fmt: skip
     """Return the text of ``mosquitto.conf``: our lines and the profile's, which replace ours with the same key.
 
-    :param user: user of a mosquitto that root starts; None: its own choice. :param data: folder that this user can write to.
-    :param tls: lines of the TLS listener. :param tls_port: port of the TLS listener if there is also a plain one: the profile's
+    :param user: user of a mosquitto that root starts; None: its own choice.
+    :param data: folder that this user can write to.
+    :param tls: lines of the TLS listener.
+    :param tls_port: port of the TLS listener if there is also a plain one: the profile's
         settings of a listener apply to both.
     :raises UsageError: the profile sets a key that the plugin must set.
     """
     refuse_managed("mosquitto", settings, MANAGED | (TLS_MANAGED if tls else frozenset()))
-    # Started as root, mosquitto would switch to its own user, which cannot write to the run's folder.
+    # Started as root, mosquitto would switch to its own user,
+    # which cannot write to the run's folder.
     lines = {"user": user} if user else {}
     lines |= {
         "listener": f"{port} {address}",
@@ -244,7 +252,8 @@ def _facts(
     return with_listener(facts, request, secured, ports[-1:])
 
 
-# mosquitto as a container: Eclipse's image or the user's, with the same configuration as the process.
+# mosquitto as a container: Eclipse's image or the user's, with
+# the same configuration as the process.
 
 CONTAINER_TAG = "2"
 CONTAINER_DATA = "/mosquitto/data"  # a folder of the image that its user can write to

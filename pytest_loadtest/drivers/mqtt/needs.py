@@ -22,7 +22,8 @@ def mqtt_machine_needs() -> tuple[MachineNeed, ...]:
 def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNeed, ...]:
     """Return the requirements.
 
-    :param version: installed version of mosquitto, or None. :param cached: versions of Artemis whose jars are cached.
+    :param version: installed version of mosquitto, or None.
+    :param cached: versions of Artemis whose jars are cached.
     """
     package = "mosquitto"
     return (

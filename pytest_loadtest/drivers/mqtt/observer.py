@@ -31,8 +31,10 @@ _DEADLINE: Final = 10.0  # s
 class MqttObserver:
     """A connection that subscribes to topic filters.
 
-    :param take: called with every message, including retained ones; None: :meth:`read` returns messages sent from now on.
-    :raises UsageError: an invalid filter, or a shared subscription. :raises TargetError: not reached, or rejected.
+    :param take: called with every message, including retained ones; None: :meth:`read` returns
+        messages sent from now on.
+    :raises UsageError: an invalid filter, or a shared subscription.
+    :raises TargetError: not reached, or rejected.
     """
 
     topics = 0  # unknown, because a filter matches any number of topics
@@ -85,7 +87,8 @@ class MqttObserver:
         self._await(f"a subscription to {', '.join(topics)}", len(topics))
 
     def _keep(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
-        # Brokers set RETAIN on messages that were retained before the subscription (MQTT 5, 3.3.1.3); these are not current traffic.
+        # Brokers set RETAIN on messages that were retained before the subscription (MQTT 5,
+        # 3.3.1.3); these are not current traffic.
         if not message.retain:
             self._seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
 
@@ -140,7 +143,10 @@ def _make_client(settings: MqttSettings) -> paho.Client:
 
 
 def check_filter(topic: str) -> None:
-    """Check a topic filter (MQTT 5, 4.7.1). :raises UsageError: it is invalid, or a shared subscription."""
+    """Check a topic filter (MQTT 5, 4.7.1).
+
+    :raises UsageError: it is invalid, or a shared subscription.
+    """
     levels = topic.split("/")
     if topic.startswith("$share/"):
         raise UsageError(
@@ -159,11 +165,15 @@ def check_filter(topic: str) -> None:
 def observe_mqtt(
     url: str, topics: Sequence[str], settings: MqttSettings, admin_url: str | None
 ) -> MqttObserver:
-    """Return an observer of these filters. :param admin_url: not used, MQTT brokers have no common administration."""
+    """Return an observer of these filters.
+
+    :param admin_url: not used, MQTT brokers have no common administration.
+    """
     return MqttObserver(url, topics, settings)
 
 
-# Counters that a broker publishes below ``$SYS/broker``, and its version: topics of mosquitto, which other brokers have taken over.
+# Counters that a broker publishes below ``$SYS/broker``, and its version: topics of mosquitto,
+# which other brokers have taken over.
 
 TOPICS: Final = {
     "$SYS/broker/publish/messages/dropped": "sys.dropped",
@@ -192,8 +202,8 @@ def reported_version(payload: bytes) -> str:
 class SysTopics:
     """The broker's counters, as last published; the broker publishes them every ``sys_interval``.
 
-    A QoS 0 subscription with its own client id and to these topics only, so it does not count as load. After a lost connection it connects
-    again; until then nothing is known.
+    A QoS 0 subscription with its own client id and to these topics only, so it does not count as
+    load. After a lost connection it connects again; until then nothing is known.
     """
 
     over_phases = False
@@ -263,8 +273,8 @@ class SysTopics:
     def read(self, now: int) -> dict[str, float]:
         """Return the last published values.
 
-        :raises LoadtestError: the broker was not reached, rejected the client, or a lost connection did not come back in time. Any other
-            exception that ended the thread is raised as well.
+        :raises LoadtestError: the broker was not reached, rejected the client, or a lost connection
+            did not come back in time. Any other exception that ended the thread is raised as well.
         """
         failure = self._failure
         if failure is not None and (
@@ -274,7 +284,10 @@ class SysTopics:
         return self._values | self._limit if self._values else {}
 
     def close(self) -> dict[str, float]:
-        """End the connection, and the session with it. :raises LoadtestError: there is none: the last samples are missing."""
+        """End the connection, and the session with it.
+
+        :raises LoadtestError: there is none: the last samples are missing.
+        """
         self._ending.set()
         self._thread.join(_PATIENCE)
         if self._failure is not None:

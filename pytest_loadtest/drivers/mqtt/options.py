@@ -28,9 +28,11 @@ MOST_INFLIGHT: Final = 65_535
 ALIAS: Final = 1
 LONGEST_EXPIRY: Final = 0xFFFF_FFFF  # seconds; a session with it never expires (MQTT 5, 3.1.2.11.2)
 VERSIONS: Final = {"5": V5, "3.1.1": V311}
-# Bytes of a packet besides a message of the run: properties that a broker adds, or the texts of its CONNACK.
+# Bytes of a packet besides a message of the run: properties that a
+# broker adds, or the texts of its CONNACK.
 _ALLOWANCE: Final = 1 << 20
-# The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after one byte and with up to four bytes.
+# The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after
+# one byte and with up to four bytes.
 _LARGEST: Final = LONGEST + 5
 _HEADER: Final = 9  # bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length, packet id
 
@@ -44,7 +46,8 @@ class ClientOptions:
     :param user_properties: number of user properties in each PUBLISH.
     :param foreign: the topic exists without the run, so that it may have messages of any size.
     :param consumed: the run has subscriptions.
-    :param topic_alias_maximum: number of aliases that a consumer allows the broker; above 0, producers use an alias too.
+    :param topic_alias_maximum: number of aliases that a consumer allows the broker; above 0,
+        producers use an alias too.
     """
 
     version: int
@@ -74,7 +77,10 @@ class ClientOptions:
         return not self.clean_start or self.session_expiry > 0
 
     def publish_properties(self, *, aliased: bool) -> Mapping[str, Any]:
-        """Return the properties of each PUBLISH in MQTT 5. :param aliased: the topic has an alias."""
+        """Return the properties of each PUBLISH in MQTT 5.
+
+        :param aliased: the topic has an alias.
+        """
         pairs = [
             (f"property-name-{number:02}", f"property-value-{number:02}")
             for number in range(self.user_properties)
@@ -103,7 +109,10 @@ class ClientOptions:
         )
 
     def aliased(self, allowed: int) -> bool:
-        """Return True if a producer gives its topic an alias. :param allowed: number of aliases that the broker's CONNACK allows."""
+        """Return True if a producer gives its topic an alias.
+
+        :param allowed: number of aliases that the broker's CONNACK allows.
+        """
         return self.topic_alias_maximum > 0 and allowed >= ALIAS
 
 
@@ -133,7 +142,8 @@ def topic_name(context: DriverContext, topic: int) -> str:
 
 def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     """Return the topic filter of a consumer's subscription."""
-    # On an existing topic the group's name contains the run: two runs with the same group would share their messages.
+    # On an existing topic the group's name contains the run: two runs with
+    # the same group would share their messages.
     topology = context.topology
     topic = topic_name(context, topology.topic_of_consumer(consumer))
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
@@ -144,7 +154,8 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
 
 def is_shared(context: DriverContext) -> bool:
     """Return True if consumers share their subscription: as the profile says; by default, if order is not judged."""
-    # Order is judged for subscriptions with one consumer, so the default shares subscriptions with several.
+    # Order is judged for subscriptions with one consumer, so the
+    # default shares subscriptions with several.
     shared: bool | None = context.settings.shared_subscription
     return not context.ordered if shared is None else shared
 

@@ -1,6 +1,7 @@
 """TLS of the brokers that a run starts, for all clients or for subscribers only, with keys made for one run.
 
-The keys are in a folder below the broker's data, which a restart keeps and the end of the run deletes.
+The keys are in a folder below the broker's data, which a
+restart keeps and the end of the run deletes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def artemis_listener(folder: Path, request: BrokerRequest, working: Path) -> Tls
         return None
     keys = _make_keys(folder, request.security)
     limits = request.tls or Tls()
-    # Java has a store of keys for PEM (pem-keystore, one of the jars), which reads certificate and key from one file.
+    # Java has a store of keys for PEM (pem-keystore, one of the jars),
+    # which reads certificate and key from one file.
     both = keys.server.key.with_name("server-both.pem")
     both.touch(mode=0o600)
     both.write_bytes(keys.server.key.read_bytes() + keys.server.certificate.read_bytes())
@@ -83,7 +85,8 @@ def artemis_listener(folder: Path, request: BrokerRequest, working: Path) -> Tls
     # Java has OpenSSL's names of ciphers for TLS 1.3 only; a check of the profile rejects others.
     if limits.of_tls13:
         chosen["enabledCipherSuites"] = ",".join(limits.of_tls13)
-    # Paths are relative, because parameters cannot hold every character that a path can have, quoted or not.
+    # Paths are relative, because parameters cannot hold every
+    # character that a path can have, quoted or not.
     near = Path(os.path.relpath(folder, working))
     lines = {
         "sslEnabled": "true",

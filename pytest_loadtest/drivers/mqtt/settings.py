@@ -189,7 +189,10 @@ class Tls(Section):
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions that can be negotiated, oldest first. Ciphers of a single version allow only that version."""
+        """The versions that can be negotiated, oldest first.
+
+        Ciphers of a single version allow only that version.
+        """
         if self.version is not None:
             return (self.version,)
         ciphers_by_version = {"TLSv1.2": self.of_tls12, "TLSv1.3": self.of_tls13}

@@ -1,8 +1,9 @@
 """TLS of an MQTT client: one context for all connections of a driver, the negotiated ciphers, and explanations of failures.
 
-Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3. So a broker chooses among them, and its choice is checked
-after each handshake. With TLS 1.3 a broker checks the client's certificate after the client's handshake has ended, so a rejection is read
-later, instead of the broker's first packet.
+Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3. So a broker chooses
+among them, and its choice is checked after each handshake. With TLS 1.3 a broker checks the
+client's certificate after the client's handshake has ended, so a rejection is read later, instead
+of the broker's first packet.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class ClientTls:
         self.agreed: set[tuple[str, str]] = set()
 
     def check(self, established: ssl.SSLObject) -> None:
-        """Check an established connection. :raises OSError: the broker chose a cipher that is not in the profile."""
+        """Check an established connection.
+
+        :raises OSError: the broker chose a cipher that is not in the profile.
+        """
         cipher = established.cipher() or ("none", "")
         version = established.version() or "unknown"
         ciphers = self._settings.ciphers

@@ -17,7 +17,8 @@ _VERSION: Final = "$SYS/broker/version"
 _UPTIME: Final = "$SYS/broker/uptime"
 _STORED: Final = "$SYS/broker/store/messages/count"
 _RETAINED: Final = "$SYS/broker/retained messages/count"
-# The broker whose sources were read: other brokers, and perhaps other versions, publish these topics with other meanings.
+# The broker whose sources were read: other brokers, and perhaps other versions, publish these
+# topics with other meanings.
 _READ: Final = b"mosquitto version 2.0."
 # s; at sys_interval 1 an update comes every two seconds.
 _TIMEOUT: Final = 10.0
@@ -42,8 +43,8 @@ class Update:
 def mosquitto_undelivered(run: DrainingRun) -> Undelivered | None:
     """Return the messages in mosquitto's store beyond the retained ones, each of which waits for a client or for its acknowledgement.
 
-    None at QoS 0, where nothing is acknowledged; with ``retain``, as a waiting message may be a retained one at the same time; and for
-    other brokers.
+    None at QoS 0, where nothing is acknowledged; with ``retain``, as a waiting message may be a
+    retained one at the same time; and for other brokers.
 
     :raises TargetError: the broker is not reached, or ends the connection.
     """

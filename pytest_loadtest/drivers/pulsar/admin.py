@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNLIMITED_BACKLOG = {"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
-# msg/s: how often a broker stores the position of a subscription. The default of Pulsar 4.2's ServiceConfiguration.
+# msg/s: how often a broker stores the position of a subscription. The
+# default of Pulsar 4.2's ServiceConfiguration.
 _MARK_DELETE_RATE = "managedLedgerDefaultMarkDeleteRateLimit"
 _DEFAULT_MARK_DELETE_RATE = 1.0
 _UNAUTHORIZED = 401
@@ -30,7 +31,8 @@ _GONE = 404
 _NOT_ALLOWED = 405
 _CONFLICT = 409
 _REDIRECTS = 10
-# Most bytes of an answer: ten times the metrics of a broker with 2 000 topics (24.5 MB). And s that they may take to arrive.
+# Most bytes of an answer: ten times the metrics of a broker with 2 000 topics
+# (24.5 MB). And s that they may take to arrive.
 _MOST_BYTES = 1 << 28
 _MOST_SECONDS = 60.0
 _NOT_PULSAR = "is this the web service of a Pulsar broker?"
@@ -97,8 +99,8 @@ class Admin:
 
     def ready(self) -> bool:
         """Return whether clients can work."""
-        # Pulsar 4.2.4 answers ``brokers/ready`` half a second before ``public/default`` exists; a client that subscribes in between gets
-        # TopicNotFound.
+        # Pulsar 4.2.4 answers ``brokers/ready`` half a second before ``public/default`` exists; a
+        # client that subscribes in between gets TopicNotFound.
         try:
             self._ask("GET", "admin/v2/brokers/ready")
             return "public/default" in (self._request("GET", "namespaces/public") or ())
@@ -126,13 +128,19 @@ class Admin:
         return runtime if isinstance(runtime, dict) else {}
 
     def connection(self, timeout: float) -> httpx.Client:
-        """Return a connection for many calls of :meth:`ask`; the caller closes it. :param timeout: s."""
+        """Return a connection for many calls of :meth:`ask`; the caller closes it.
+
+        :param timeout: s.
+        """
         import httpx
 
         return httpx.Client(verify=self._tls, trust_env=False, timeout=timeout)
 
     def ask(self, connection: httpx.Client, path: str) -> httpx.Response:
-        """Return the answer to a GET. :param path: below the URL itself, so also outside of ``/admin/v2``."""
+        """Return the answer to a GET.
+
+        :param path: below the URL itself, so also outside of ``/admin/v2``.
+        """
         # Compression would cost the broker more CPU than sending the text as it is.
         headers = self._headers | {"Accept-Encoding": "identity"}
         return self._send(connection, "GET", path, headers=headers)
@@ -141,7 +149,8 @@ class Admin:
         """Create a namespace, and its tenant if that is missing.
 
         :param bundles: the number of bundles; None: the broker's default.
-        :returns: whether the tenant was created. :raises TargetError: the broker refuses, also because the namespace exists.
+        :returns: whether the tenant was created.
+        :raises TargetError: the broker refuses, also because the namespace exists.
         """
         path = f"namespaces/{namespace}"
         policies = None if bundles is None else {"bundles": {"numBundles": bundles}}
@@ -188,7 +197,8 @@ class Admin:
     def complete_persistence(self, persistence: Persistence) -> Persistence:
         """Return the policy with the running broker's own settings for the keys that are left out.
 
-        :raises UsageError: a quorum is left out, and the broker does not report its own (only superusers get them).
+        :raises UsageError: a quorum is left out, and the broker does not
+            report its own (only superusers get them).
         """
         missing = [field for field in _QUORUMS if getattr(persistence, field) is None]
         if not missing:
@@ -224,7 +234,8 @@ class Admin:
             self._request("POST", f"{path}/deduplication", persistence.deduplication_enabled)
 
     def _mark_delete_rate(self) -> float:
-        # The policy has this rate too, and cannot leave it out: the broker's own one stays in force.
+        # The policy has this rate too, and cannot leave it out:
+        # the broker's own one stays in force.
         default = self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE)
         return float(default)
 
@@ -243,7 +254,8 @@ class Admin:
         try:
             count = self._read(int, f"{path}/partitions", "partitions")
             if not count:
-                # Older brokers answer 0 for missing topics too; statistics exist only for existing ones.
+                # Older brokers answer 0 for missing topics too;
+                # statistics exist only for existing ones.
                 self._request("GET", f"{path}/stats")
         except RefusedError as refused:
             if refused.status == _GONE:
@@ -254,7 +266,8 @@ class Admin:
     def stats(self, topic: str, *, precise: bool = False) -> dict[str, Any]:
         """Return the statistics of a topic without partitions, or of one partition.
 
-        :param precise: backlogs are counted from each subscription's position and not from counters, which may drift.
+        :param precise: backlogs are counted from each subscription's position and not from
+            counters, which may drift.
         """
         return self._read(
             dict, f"{path_of(topic)}/stats{'?getPreciseBacklog=true' if precise else ''}"
@@ -317,7 +330,10 @@ class Admin:
             ) from error
 
     def _read(self, form: type[T], path: str, key: str = "") -> T:
-        """Return the answer to a GET, or the value of its key. :raises TargetError: it has another form, or lacks the key."""
+        """Return the answer to a GET, or the value of its key.
+
+        :raises TargetError: it has another form, or lacks the key.
+        """
         answer = self._request("GET", path)
         value = answer
         if key:
@@ -361,8 +377,9 @@ class Admin:
         import httpx
 
         what = f"{method} {url}"
-        # A broker redirects requests about a topic to the broker that owns it (307). httpx itself would not pass the token on to another
-        # host, so redirects are followed here, with method, body and headers.
+        # A broker redirects requests about a topic to the broker that owns it (307).
+        # httpx itself would not pass the token on to another host, so redirects are
+        # followed here, with method, body and headers.
         try:
             answer = _answer_of(client, method, httpx.URL(url), options)
             for _ in range(_REDIRECTS):
@@ -397,7 +414,8 @@ class Admin:
             reason = str(answer.json()["reason"])
         except (ValueError, KeyError, TypeError):
             reason = answer.reason_phrase
-        # A broker that knows the role but forbids the request gives a reason of its own; without one the credentials are the problem.
+        # A broker that knows the role but forbids the request gives a reason of its own; without
+        # one the credentials are the problem.
         if answer.status_code == _UNAUTHORIZED and reason == answer.reason_phrase:
             return f"{reason}: {credentials_remedy(self._settings)}"
         # Unexpected errors of the broker come with their whole stack trace.
@@ -407,7 +425,10 @@ class Admin:
 def _answer_of(
     client: httpx.Client, method: str, url: httpx.URL, options: Mapping[str, Any]
 ) -> httpx.Response:
-    """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever. :raises TargetError: it tries."""
+    """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever.
+
+    :raises TargetError: it tries.
+    """
     import httpx
 
     body = bytearray()

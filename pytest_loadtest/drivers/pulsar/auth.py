@@ -26,10 +26,12 @@ def credentials(
 ) -> tuple[str, Callable[[], bytes]]:
     """Return the authentication fields of ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
 
-    :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that returns the data. Call it for each connection:
-        it reads files again, and fetches an OAuth2 token that is about to expire again. It may block as long as ``operationTimeout``, and
-        raises :class:`UsageError` for a missing file and :class:`~pytest_loadtest.errors.TargetError` for an issuer without a token.
-        Under ``tls`` the certificate alone identifies the client, see :func:`tls_context`.
+    :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that
+        returns the data. Call it for each connection: it reads files again, and fetches an OAuth2
+        token that is about to expire again. It may block as long as ``operationTimeout``, and
+        raises :class:`UsageError` for a missing file and
+        :class:`~pytest_loadtest.errors.TargetError` for an issuer without a token. Under ``tls``
+        the certificate alone identifies the client, see :func:`tls_context`.
     :raises UsageError: a key that the plugin needs is missing, or its file cannot be read.
     """
     if auth is None:
@@ -58,7 +60,8 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
     """The ``Authorization`` header of the admin REST: a bearer token, which OAuth2 fetches from the issuer, or user and password
     (RFC 7617); none under TLS.
 
-    :raises UsageError: as :func:`credentials`. :raises TargetError: the issuer gives no token.
+    :raises UsageError: as :func:`credentials`.
+    :raises TargetError: the issuer gives no token.
     """
     method, data = credentials(settings.authentication, settings)
     if method == "token":
@@ -91,7 +94,8 @@ def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
             f"driver: TLS cannot use {' with '.join(files)}: {error.strerror or error}"
         ) from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # check_hostname must be set before verify_mode: the ssl module rejects a check of names without a check of the chain.
+    # check_hostname must be set before verify_mode: the ssl module rejects a
+    # check of names without a check of the chain.
     context.check_hostname = (
         settings.tls_enable_hostname_verification and not settings.tls_allow_insecure_connection
     )
@@ -163,17 +167,21 @@ def _read(path: str, key: str) -> str:
         raise UsageError(f"authentication: {key} {path!r} cannot be read: {error}") from error
 
 
-# OAuth2's client credentials flow (RFC 6749, 4.4): tokens from an issuer, kept as long as they are valid.
+# OAuth2's client credentials flow (RFC 6749, 4.4): tokens from an
+# issuer, kept as long as they are valid.
 
-# Share of its lifetime for which a token is used: it has to reach the broker before it expires, and the clocks may differ.
+# Share of its lifetime for which a token is used: it has to reach the broker
+# before it expires, and the clocks may differ.
 _FRESH: Final = 0.9
 
 
 class Tokens:
     """Access tokens of one client; thread-safe.
 
-    :param issuer: URL of the issuer; the discovery document below it (``/.well-known/openid-configuration``) names the endpoint.
-    :param client: ``client_id`` and ``client_secret``. :param options: ``audience`` and ``scope``, if given.
+    :param issuer: URL of the issuer; the discovery document below it
+        (``/.well-known/openid-configuration``) names the endpoint.
+    :param client: ``client_id`` and ``client_secret``.
+    :param options: ``audience`` and ``scope``, if given.
     :param timeout: s for each request.
     """
 

@@ -25,8 +25,8 @@ def bookie_outage_notes(
 ) -> Iterator[str]:
     """Yield a sentence for each time in which no message could be stored.
 
-    :param broker: ``broker`` of ``results.json``: its settings, and the outages in ``restarts``. :param ensemble_size, ack_quorum: of the
-        run's namespace; None: the broker's default.
+    :param broker: ``broker`` of ``results.json``: its settings, and the outages in ``restarts``.
+    :param ensemble_size, ack_quorum: of the run's namespace; None: the broker's default.
     """
     settings = broker.get("settings", {})
     outages = []
@@ -37,7 +37,8 @@ def bookie_outage_notes(
     if not outages:
         return
     bookies = int(settings["bookies"])
-    # BookKeeper's client replaces a lost bookie of a ledger at once. Without a spare one it closes the ledger, and a new one needs all.
+    # BookKeeper's client replaces a lost bookie of a ledger at once. Without a spare one it closes
+    # the ledger, and a new one needs all.
     delayed = settings.get(_DELAY) == "true"
     key, reason = (
         ("AckQuorum", "an entry needs acknowledgements of")

@@ -1,13 +1,14 @@
 """A real Pulsar standalone as a process or a container: broker, bookie and metadata store in one JVM.
 
-A process runs from Maven's jars. Its command is that of the distribution's ``bin/pulsar standalone``, with a heap that leaves room for the
-load generator.
+A process runs from Maven's jars. Its command is that of the distribution's
+``bin/pulsar standalone``, with a heap that leaves room for the load generator.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -90,7 +91,8 @@ BASE = {
     "exposeTopicLevelMetricsInPrometheus": "true",
     # Otherwise the backlog counts entries, and a batch is one entry.
     "exposePreciseBacklogInPrometheus": "true",
-    # A batch that was acknowledged in part is then delivered again without the acknowledged messages.
+    # A batch that was acknowledged in part is then delivered
+    # again without the acknowledged messages.
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "supportedNamespaceBundleSplitAlgorithms": (
         "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
@@ -131,10 +133,9 @@ def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """
     version = request.version or PULSAR.version
     runtime = java.require("Pulsar")
-    jars = PULSAR.resolve(version, progress)
-    return on_free_ports(
-        3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress)
-    )
+    jars = pulsar_jars(version).resolve(version, progress)
+    program = partial(command, runtime, jars, version)
+    return on_free_ports(3, lambda ports: _launch(program, ports, version, request, progress))
 
 
 def standalone_conf(
@@ -150,7 +151,8 @@ def standalone_conf(
 
     The largest frame depends on ``maxMessageSize``. Under TLS all ports are TLS ports.
 
-    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    :raises UsageError: the profile sets a key that is chosen per run, or
+        ``maxMessageSize`` is not a number of bytes.
     """
     ports = port_lines(port, web_port, tls=secured.tls)
     own = {
@@ -158,7 +160,8 @@ def standalone_conf(
         **ports,
         "bindAddress": bind,
         "advertisedAddress": advertised,
-        # The bookie would listen on all interfaces without a password; only the broker in the same JVM connects to it.
+        # The bookie would listen on all interfaces without a password; only
+        # the broker in the same JVM connects to it.
         "listeningInterface": "lo",
     }
     return configuration(
@@ -183,9 +186,12 @@ def configuration(
 ) -> str:
     """Return the text of a broker's or bookie's configuration.
 
-    :param merged: the built-in base with the profile's settings. :param own: chosen per run. :param given: the profile's settings.
+    :param merged: the built-in base with the profile's settings.
+    :param own: chosen per run.
+    :param given: the profile's settings.
     :param managed: further keys that a profile cannot set.
-    :raises UsageError: the profile sets a key that is chosen per run, or ``maxMessageSize`` is not a number of bytes.
+    :raises UsageError: the profile sets a key that is chosen per run, or
+        ``maxMessageSize`` is not a number of bytes.
     """
     refuse_managed("Pulsar", given, MANAGED | managed)
     size = merged["maxMessageSize"]
@@ -199,16 +205,22 @@ def configuration(
 def properties(lines: Mapping[str, str]) -> str:
     """Return the text of a file of Java's properties."""
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    # java.util.Properties reads bytes as Latin-1, and other characters (of paths) as escapes, which are spelled as in JSON.
+    # java.util.Properties reads bytes as Latin-1, and other characters (of
+    # paths) as escapes, which are spelled as in JSON.
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
-def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
-    """Return the java command of a standalone with configuration and data in ``folder``. It keeps data that exists there."""
+def command(runtime: Java, jars: Path, version: str, folder: Path, bookie_port: int) -> list[str]:
+    """Return the java command of a standalone with configuration and data in ``folder``.
+
+    It keeps data that exists there.
+    """
     data = folder / "data"
     standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
-    bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
-    folders = ["--metadata-dir", str(data / "metadata"), *bookie]
+    folders = ["--metadata-dir", str(data / "metadata")]
+    folders += ["--bookkeeper-dir", str(data / "bookkeeper")]
+    if _major(version) < 5:  # later versions take any free port
+        folders += ["--bookkeeper-port", str(bookie_port)]
     program = java_command(
         runtime,
         jars,
@@ -222,7 +234,10 @@ def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[s
 def java_command(
     runtime: Java, jars: Path, folder: Path, memory: Sequence[str], main: str
 ) -> list[str]:
-    """Return the java command of one of Pulsar's programs, without its arguments. :param memory: options for heap and collector."""
+    """Return the java command of one of Pulsar's programs, without its arguments.
+
+    :param memory: options for heap and collector.
+    """
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if runtime.major >= 23 else []
     options = {
         "log4j.shutdownHookEnabled": "false",
@@ -325,6 +340,19 @@ def bookie_facts(configured: Mapping[str, str]) -> dict[str, str]:
 PULSAR: Final = Jars(
     "Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml")
 )
+
+
+def pulsar_jars(version: str) -> Jars:
+    """Return the jars of a version: the poms before and from Pulsar 5 on differ."""
+    if _major(version) < 5:
+        return PULSAR
+    return replace(PULSAR, pom=PULSAR.pom.with_name("pulsar-5-pom.xml"))
+
+
+def _major(version: str) -> int:
+    """Return the number of the major version; that of the default for a text that is no version."""
+    number = re.match(r"\d+", version)
+    return int(number[0]) if number else _major(PULSAR.version)
 
 
 def machine_needs() -> tuple[MachineNeed, ...]:

@@ -1,6 +1,7 @@
 """The bundles of a namespace by Pulsar's admin REST: boundaries, rates of topics, splits, unloads, dynamic settings.
 
-The paths are those of Pulsar 4.2: ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and ``Brokers`` of pulsar-broker.
+The paths are those of Pulsar 4.2: ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and
+``Brokers`` of pulsar-broker.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
 _NOT_FOUND = 404
 _NOT_OWNED = 412
 _UNLOADING = "is being unloaded"
-# s that a split waits for the unload that an earlier split began: a broker answers before the unload is done.
+# s that a split waits for the unload that an earlier split began: a
+# broker answers before the unload is done.
 _UNLOADED_WITHIN: Final = 30.0
 _AGAIN_AFTER: Final = 0.2
 _LIMITS: Final = {
@@ -44,7 +46,8 @@ def split_settings_of(limits: SplitLimits) -> dict[str, str]:
 class Bundles(Admin):
     """The bundles of one namespace; every method raises :class:`TargetError` as :class:`Admin` does.
 
-    :ivar settings: the client's settings. :ivar namespace: ``tenant/namespace``.
+    :ivar settings: the client's settings.
+    :ivar namespace: ``tenant/namespace``.
     """
 
     def __init__(self, url: str, settings: PulsarSettings, namespace: str) -> None:
@@ -54,8 +57,10 @@ class Bundles(Admin):
 
     @classmethod
     def of_run(cls, target: TargetAddress, settings: Any, topology: Topology, run: str) -> Bundles:
-        """Return the bundles of the namespace that a run created. :param settings: the profile's ``driver`` section. :param run: its name.
+        """Return the bundles of the namespace that a run created.
 
+        :param settings: the profile's ``driver`` section.
+        :param run: its name.
         :raises UsageError: the run is not Pulsar's, has no admin REST, or made no namespace.
         """
         if not isinstance(settings, PulsarSettings):
@@ -83,7 +88,8 @@ class Bundles(Admin):
     def positions(self) -> dict[str, int]:
         """Return the position of each topic, by full name, as computed by the broker; system topics included.
 
-        A bundle that no broker owns is left out. One that is owned again, by the lookup of any of its topics, has all its topics at once.
+        A bundle that no broker owns is left out. One that is owned again, by the lookup of any of
+        its topics, has all its topics at once.
         """
         positions: dict[str, int] = {}
         for bundle in self.ring().bundles:
@@ -94,7 +100,8 @@ class Bundles(Admin):
     def rates(self) -> dict[str, TopicRate]:
         """Return the rates that the broker reports for each loaded topic, by full name: messages and bytes per second, in and out together.
 
-        The broker updates them every ``statsUpdateFrequencyInSecs``; they are 0 before the first update and after an unload.
+        The broker updates them every ``statsUpdateFrequencyInSecs``; they are 0 before the first
+        update and after an unload.
         """
         rates = {topic: self._rate(topic, where) for topic, where in self.positions().items()}
         return {topic: rate for topic, rate in rates.items() if rate is not None}
@@ -132,7 +139,8 @@ class Bundles(Admin):
         """Split a bundle and unload the new bundles, so that clients look up their owners again.
 
         :param at: the positions for ``specified_positions_divide``.
-        :returns: the new boundaries; empty if the algorithm finds none, which the broker answers as a success.
+        :returns: the new boundaries; empty if the algorithm finds none,
+            which the broker answers as a success.
         :raises TargetError: the broker refuses.
         """
         # The broker does not return the boundaries, so they are compared before and after.
@@ -177,7 +185,8 @@ class Bundles(Admin):
     def set_limits(self, limits: SplitLimits) -> None:
         """Set the limits, and make the split by flow or QPS the broker's default.
 
-        A split by REST that names this algorithm uses its limits only if it is the broker's default too (apache/pulsar#17872).
+        A split by REST that names this algorithm uses its limits only if it is the broker's default
+        too (apache/pulsar#17872).
 
         :raises TargetError: the broker refuses a setting.
         """

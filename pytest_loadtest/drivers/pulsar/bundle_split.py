@@ -1,8 +1,8 @@
 """Models of Pulsar's bundle split algorithms: the boundaries that each adds for given rates of topics.
 
-:func:`flow_or_qps` is ``flow_or_qps_equally_divide`` (PIP-169, apache/pulsar#16782) as released in 2.11
-(``FlowOrQpsEquallyDivideBundleSplitAlgorithm``), :func:`range_boundary` is ``range_equally_divide``, and :func:`topic_count_boundary` is
-``topic_count_equally_divide``.
+:func:`flow_or_qps` is ``flow_or_qps_equally_divide`` (PIP-169, apache/pulsar#16782) as released in
+    2.11 (``FlowOrQpsEquallyDivideBundleSplitAlgorithm``), :func:`range_boundary` is
+    ``range_equally_divide``, and :func:`topic_count_boundary` is ``topic_count_equally_divide``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ MARGIN: Final = 0.05
 
 
 class TopicRate(NamedTuple):
-    """A topic's rates by the broker's statistics, in and out together. :param rate: msg/s. :param throughput: bytes/s."""
+    """A topic's rates by the broker's statistics, in and out together.
+
+    :param rate: msg/s.
+    :param throughput: bytes/s.
+    """
 
     position: int
     rate: float
@@ -39,8 +43,10 @@ class TopicRate(NamedTuple):
 class SplitLimits:
     """The broker's limits for a bundle.
 
-    :param rate: ``loadBalancerNamespaceBundleMaxMsgRate``. :param megabytes: ``loadBalancerNamespaceBundleMaxBandwidthMbytes``, of 1024².
-    :param threshold: ``flowOrQpsDifferenceThresholdPercentage``: a bundle that exceeds both limits by less than these percent stays whole.
+    :param rate: ``loadBalancerNamespaceBundleMaxMsgRate``.
+    :param megabytes: ``loadBalancerNamespaceBundleMaxBandwidthMbytes``, of 1024².
+    :param threshold: ``flowOrQpsDifferenceThresholdPercentage``: a bundle that exceeds both limits
+        by less than these percent stays whole.
     """
 
     rate: int = 30_000
@@ -69,8 +75,10 @@ class SplitLimits:
 class SplitStep(NamedTuple):
     """One step of the algorithm, at a topic.
 
-    :param rate, throughput: sums of the current part, this topic included. :param middle: the position between this topic and the previous.
-    :param boundary: ``middle`` if this topic would exceed a limit and therefore begins the next part; None otherwise.
+    :param rate, throughput: sums of the current part, this topic included.
+    :param middle: the position between this topic and the previous.
+    :param boundary: ``middle`` if this topic would exceed a limit and
+        therefore begins the next part; None otherwise.
     """
 
     rate: float
@@ -82,8 +90,8 @@ class SplitStep(NamedTuple):
 def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, ...]:
     """Return the boundaries that ``flow_or_qps_equally_divide`` adds: parts are filled in the order of positions, each up to a limit.
 
-    :returns: empty if fewer than two topics are active, or the bundle does not exceed a limit by the threshold. The broker then answers
-        with a success and splits nothing.
+    :returns: empty if fewer than two topics are active, or the bundle does not exceed a limit by
+        the threshold. The broker then answers with a success and splits nothing.
     """
     if not _splits(topics, limits):
         return ()
@@ -95,7 +103,8 @@ def undecided(
 ) -> str | None:
     """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot: its rates are those of another moment.
 
-    A comparison is decided if one sum is above its limit by more than the margin, or both are below by more than the margin.
+    A comparison is decided if one sum is above its limit by more than the
+    margin, or both are below by more than the margin.
     """
     active = [topic for topic in topics if topic.active]
     if len({topic.position for topic in active}) < 2:
@@ -138,10 +147,12 @@ def _splits(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:
 
 def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitStep]:
     """Yield a step for each active topic from the second on."""
-    # The broker keeps rates in a map by position: of topics on one position the last one counts, as often as there are such topics.
+    # The broker keeps rates in a map by position: of topics on one position the last one counts, as
+    # often as there are such topics.
     by_position = {topic.position: topic for topic in topics if topic.active}
     ordered = sorted(topic.position for topic in topics if topic.active)
-    # A part is closed before the topic that would exceed a limit, so a single topic may exceed it alone.
+    # A part is closed before the topic that would exceed a limit,
+    # so a single topic may exceed it alone.
     _, rate, throughput = by_position[ordered[0]]
     for before, here in pairwise(ordered):
         _, more, bytes_more = by_position[here]
@@ -175,9 +186,11 @@ def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
 
 # Positions and bundles of a namespace, and topic names for given positions.
 #
-# A topic's position is the CRC-32 (as in zlib) of its full name in UTF-8, ``persistent://tenant/namespace/name``; each partition is a
-# topic of its own, ``…-partition-0`` (Pulsar's ``NamespaceBundleFactory``: Guava's ``Hashing.crc32()``, padded to a long). A bundle holds
-# the positions from its lower end up to, but not including, its upper end; the last bundle also has the last position.
+# A topic's position is the CRC-32 (as in zlib) of its full name in UTF-8,
+# ``persistent://tenant/namespace/name``; each partition is a topic of its own, ``…-partition-0``
+# (Pulsar's ``NamespaceBundleFactory``: Guava's ``Hashing.crc32()``, padded to a long). A bundle
+# holds the positions from its lower end up to, but not including, its upper end; the last bundle
+# also has the last position.
 
 # The last position.
 LAST: Final = 0xFFFFFFFF
@@ -197,8 +210,9 @@ def suffix(prefix: str, target: int) -> str:
     """
     if not 0 <= target <= LAST:
         raise ValueError(f"{target} is no position: 0 to {LAST} (0xffffffff)")
-    # CRC-32 of texts of one length is affine in their bits, and the three low bits of an octal digit are free: this is a system of 32
-    # equations over 36 unknown bits, which has a solution for every prefix.
+    # CRC-32 of texts of one length is affine in their bits, and the three low
+    # bits of an octal digit are free: this is a system of 32 equations over 36
+    # unknown bits, which has a solution for every prefix.
     base = position(prefix + "0" * _DIGITS)
     chosen = 0
     left = target ^ base

@@ -1,7 +1,8 @@
 """A Pulsar cluster as processes of this machine: ZooKeeper, bookies and brokers, each in a JVM of its own with a log of its own.
 
-``PulsarStandaloneStarter`` next to ``PulsarBrokerStarter`` is not a cluster: a standalone uses ``NoopLoadManager``, which registers no
-broker with the others and names itself as the owner of every bundle. Started separately, all brokers have the load manager of production.
+``PulsarStandaloneStarter`` next to ``PulsarBrokerStarter`` is not a cluster: a standalone uses
+``NoopLoadManager``, which registers no broker with the others and names itself as the owner of
+every bundle. Started separately, all brokers have the load manager of production.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from pytest_loadtest.drivers.pulsar.broker import (
     java_command,
     port_lines,
     properties,
+    pulsar_jars,
     start_pulsar,
 )  # fmt: skip
 from pytest_loadtest.drivers.pulsar.secured import secure
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 
 BOOKIE: Final = "bookie"
 NAME: Final = "loadtest"
-# For ZooKeeper and the setup of the metadata: they do too little, or run too shortly, for the second compiler.
+# For ZooKeeper and the setup of the metadata: they do too little, or
+# run too shortly, for the second compiler.
 SMALL: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=320m")
 BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
@@ -82,7 +85,8 @@ CLUSTER: Final = {
     "dbStorage_rocksDB_blockCacheSize": "16777216",
     "managedLedgerCacheSizeMB": "64",
 }
-# ZooKeeper limits the time-outs of sessions to 2 to 20 ticks unless told otherwise; brokers ask for 30 s.
+# ZooKeeper limits the time-outs of sessions to 2 to 20 ticks
+# unless told otherwise; brokers ask for 30 s.
 ZOOKEEPER: Final = {
     "tickTime": "1000", "minSessionTimeout": "1000", "maxSessionTimeout": "120000", "maxClientCnxns": "0", "admin.enableServer": "false",
     "clientPortAddress": HERE,
@@ -98,11 +102,12 @@ def start_cluster(request: BrokerRequest, progress: Progress) -> StartedCluster:
     """Start ZooKeeper, bookies and brokers.
 
     :raises UnavailableError: no Java 17, or the jars are neither cached nor available from Maven.
-    :raises TargetError: a process did not start; its name and the last lines of its log are in the error.
+    :raises TargetError: a process did not start; its name and the
+        last lines of its log are in the error.
     """
     runtime = java.require("Pulsar")
     version = request.version or PULSAR.version
-    jars = PULSAR.resolve(version, progress)
+    jars = pulsar_jars(version).resolve(version, progress)
     count = 1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING]
     for _ in range(ATTEMPTS - 1):
         try:

@@ -1,7 +1,8 @@
 """Explain why a Pulsar broker rejected a client, and what to do about it.
 
-pulsar-client reports ``TimeOut`` for a password that the broker rejects and ``ConnectError`` for an untrusted certificate. So when it
-cannot connect, :func:`explain_connect_error` opens one connection itself, authenticates as the client does, and reads the broker's error.
+pulsar-client reports ``TimeOut`` for a password that the broker rejects and ``ConnectError`` for an
+untrusted certificate. So when it cannot connect, :func:`explain_connect_error` opens one connection
+itself, authenticates as the client does, and reads the broker's error.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def explain_tls_error(
 ) -> str | None:
     """Return reason and remedy of a failed TLS connection; None if TLS is not the cause.
 
-    :param error: the error, which may have been raised from that of TLS. :param host: the host of the connection.
+    :param error: the error, which may have been raised from that of TLS.
+    :param host: the host of the connection.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
@@ -96,7 +98,10 @@ def _server_problem(
 
 
 def _names(settings: PulsarSettings, host: str, port: int) -> str:
-    """Return the names in a server's certificate as part of a sentence; '' if it cannot be read. Its chain is trusted already."""
+    """Return the names in a server's certificate as part of a sentence; '' if it cannot be read.
+
+    Its chain is trusted already.
+    """
     context = tls_context(settings)
     context.check_hostname = False
     try:

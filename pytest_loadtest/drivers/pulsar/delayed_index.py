@@ -2,16 +2,19 @@
 
 There is one index for each subscription of each partition.
 
-*Heap* (``TripleLongPriorityQueue``; up to 4.0.0, and in 4.0 again from 4.0.6 on): due time, ledger and entry of each message, three longs
-in direct memory.
+*Heap* (``TripleLongPriorityQueue``; up to 4.0.0, and in 4.0 again from 4.0.6 on): due time, ledger
+and entry of each message, three longs in direct memory.
 
-*Time buckets* (apache/pulsar#23611; 4.0.1 to 4.0.5, 4.1 and later): due times lose their lower bits, and for each bucket and ledger the
-entries are a Roaring bitmap on Java's heap. x messages/ms and y bits make M = x·2^y messages per bucket. If due times ascend as entries do
-(one delay for all), buckets and ledgers divide the entries into *pieces* of consecutive numbers; a container of n of them takes
-min(2n, 8192) bytes (Roaring's format, RoaringFormatSpec: an array of shorts, from 4096 on a bitmap; Pulsar does not use run containers).
+*Time buckets* (apache/pulsar#23611; 4.0.1 to 4.0.5, 4.1 and later): due times lose their lower
+bits, and for each bucket and ledger the entries are a Roaring bitmap on Java's heap. x messages/ms
+and y bits make M = x·2^y messages per bucket. If due times ascend as entries do (one delay for
+all), buckets and ledgers divide the entries into *pieces* of consecutive numbers; a container of n
+of them takes min(2n, 8192) bytes (Roaring's format, RoaringFormatSpec: an array of shorts, from
+4096 on a bitmap; Pulsar does not use run containers).
 
-Random delays scatter each ledger's entries over all buckets of their range: pieces hold few entries, down to one, and each has a header
-and Java objects. So time buckets can take more memory than the heap.
+Random delays scatter each ledger's entries over all buckets of their range:
+pieces hold few entries, down to one, and each has a header and Java objects. So
+time buckets can take more memory than the heap.
 """
 
 from __future__ import annotations
@@ -38,20 +41,25 @@ LEDGER: Final = 50_000
 # Bytes of a bitmap of 2^16 entries.
 CONTAINER: Final = 8192
 _KEYS: Final = 1 << 16  # entries that a container may hold
-# Bytes of a 64-bit bitmap with one 32-bit bitmap: number of bitmaps, high half, and the cookie and number of containers of
-# RoaringFormatSpec.
+# Bytes of a 64-bit bitmap with one 32-bit bitmap: number of bitmaps, high half, and the cookie and
+# number of containers of RoaringFormatSpec.
 _PIECE_HEAD: Final = 20
 _CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
-# Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published measurement on a heap dump, see
-# ``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram of a running Pulsar 4.2.4 had 608 of fastutil and Roaring.
+# Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published
+# measurement on a heap dump, see ``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram
+# of a running Pulsar 4.2.4 had 608 of fastutil and Roaring.
 JAVA_OBJECTS: Final = 590
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketIndex:
-    """The memory of one index in time buckets. For random delays these are expected values, so not whole numbers.
+    """The memory of one index in time buckets.
 
-    :param pieces: number of bitmaps, one for each bucket and ledger. :param payload: bytes of their containers. :param headers: bytes.
+    For random delays these are expected values, so not whole numbers.
+
+    :param pieces: number of bitmaps, one for each bucket and ledger.
+    :param payload: bytes of their containers.
+    :param headers: bytes.
     """
 
     messages: int
@@ -73,7 +81,8 @@ class BucketIndex:
 def time_buckets(version: str) -> bool:
     """Return whether this version of Pulsar has time buckets (and not a heap).
 
-    They came with 4.1 and 4.0.1, and were removed from 4.0 in 4.0.6 (apache/pulsar#24429). :param version: such as ``4.0.0``.
+    They came with 4.1 and 4.0.1, and were removed from 4.0 in 4.0.6 (apache/pulsar#24429).
+    :param version: such as ``4.0.0``.
     :raises ValueError: the version does not begin with three numbers.
     """
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
@@ -84,12 +93,18 @@ def time_buckets(version: str) -> bool:
 
 
 def heap(messages: int) -> int:
-    """Return the bytes of a heap. Clients do not batch delayed messages, so each message is an entry."""
+    """Return the bytes of a heap.
+
+    Clients do not batch delayed messages, so each message is an entry.
+    """
     return messages * HEAP_ENTRY
 
 
 def bits_of(tick: int) -> int:
-    """Return the number of lower bits of a due time that the broker clears. :param tick: ``delayedDeliveryTickTimeMillis``."""
+    """Return the number of lower bits of a due time that the broker clears.
+
+    :param tick: ``delayedDeliveryTickTimeMillis``.
+    """
     return max(tick.bit_length() - 1, 0)
 
 
@@ -98,7 +113,9 @@ def index_of_one_delay(
 ) -> BucketIndex:
     """Model one delay for all messages: due times ascend with entries.
 
-    :param per_ms: messages/ms (x). :param bits: number of cleared bits (y). :param ledger: entries in a ledger.
+    :param per_ms: messages/ms (x).
+    :param bits: number of cleared bits (y).
+    :param ledger: entries in a ledger.
     """
     size = per_ms * (1 << bits)
     pieces = containers = payload = at = bucket = 0
@@ -128,13 +145,15 @@ def index_of_random_delays(
 ) -> BucketIndex:
     """Model delays that are evenly distributed over a range: the expected memory.
 
-    All pairs of bucket and ledger are equally likely, so a piece holds a Poisson number of entries. Large pieces are arrays or bitmaps of
-    about the same size; a ledger larger than a container counts as several.
+    All pairs of bucket and ledger are equally likely, so a piece holds a Poisson
+    number of entries. Large pieces are arrays or bitmaps of about the same size; a
+    ledger larger than a container counts as several.
     """
     span = min(ledger, _KEYS)
     pairs = max(range_ms / (1 << bits), 1) * max(messages / span, 1)
     each = messages / pairs
-    # Share of pairs with at least one entry, 1 - exp(-mean) for a Poisson number; expm1 is exact for small means.
+    # Share of pairs with at least one entry, 1 - exp(-mean) for a
+    # Poisson number; expm1 is exact for small means.
     there = pairs * -math.expm1(-each)
     return BucketIndex(
         messages=messages,
@@ -148,8 +167,10 @@ def index_of_random_delays(
 class PlannedIndex:
     """The memory of all indexes when most messages are pending.
 
-    :param pending: messages. :param subscriptions: per topic; each has its index. :param heap: bytes of direct memory, for brokers with a
-        heap. :param buckets: bytes of Java heap, for brokers with time buckets.
+    :param pending: messages.
+    :param subscriptions: per topic; each has its index.
+    :param heap: bytes of direct memory, for brokers with a heap.
+    :param buckets: bytes of Java heap, for brokers with time buckets.
     """
 
     pending: int
@@ -167,7 +188,10 @@ class PlannedIndex:
         )
 
     def warning(self, given: int) -> str | None:
-        """Return a warning if the broker has too little memory. :param given: bytes of direct memory, and as many of Java heap."""
+        """Return a warning if the broker has too little memory.
+
+        :param given: bytes of direct memory, and as many of Java heap.
+        """
         trackers = {"a heap": self.heap, "time buckets": self.buckets}
         beyond = [
             f"{format_size(size)} as {name}" for name, size in trackers.items() if size > given
@@ -182,7 +206,9 @@ def planned_index(
 ) -> PlannedIndex:
     """Return the expected memory after sending for as long as messages are delayed, or after all messages of the run.
 
-    :param rate: msg/s over all topics. :param messages: number of messages that the run sends. :param topics: each partition counts.
+    :param rate: msg/s over all topics.
+    :param messages: number of messages that the run sends.
+    :param topics: each partition counts.
     :param tick: the broker's tick, ms.
     """
     mean = (

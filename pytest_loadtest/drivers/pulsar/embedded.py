@@ -1,4 +1,6 @@
-"""pulsar-lite, a small stand-in for Pulsar from a wheel, for smoke runs. Its figures are no evidence about Pulsar.
+"""pulsar-lite, a small stand-in for Pulsar from a wheel, for smoke runs.
+
+Its figures are no evidence about Pulsar.
 
 It has the client protocol, but no admin REST, and it ignores the settings of the real broker.
 """
@@ -33,7 +35,8 @@ CONFIG = "[metrics]\nenabled = false\n"
 def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start pulsar-lite; it is ready within a second.
 
-    :raises UnavailableError: it is not installed, or the profile asks for a version of the real Pulsar.
+    :raises UnavailableError: it is not installed, or the profile
+        asks for a version of the real Pulsar.
     :raises TargetError: it did not start; its output is in the error.
     """
     if request.version is not None:
@@ -49,7 +52,10 @@ def start_pulsar_lite(request: BrokerRequest, progress: Progress) -> StartedBrok
 
 
 def find_binary() -> str | None:
-    """Return the path of the binary inside the installed wheel. The package is not imported, as that would import pulsar-client."""
+    """Return the path of the binary inside the installed wheel.
+
+    The package is not imported, as that would import pulsar-client.
+    """
     spec = util.find_spec("pulsar_lite")
     if spec is None or spec.origin is None:
         return None

@@ -20,7 +20,8 @@ class InFlight:
     """Streams are numbered from 0; a *part* is a partition of a stream, ``stream * partitions + partition``.
 
     :param window: most messages of one part; None: no limit.
-    :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may be sent while there is any room.
+    :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may
+        be sent while there is any room.
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class InFlight:
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
         """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
         refused = _NONE
-        # Fast path, taken by nearly every burst: even if all messages in flight were of one part, they would fit.
+        # Fast path, taken by nearly every burst: even if all messages in
+        # flight were of one part, they would fit.
         if self._window is not None and self._count + len(part) > self._window:
             refused = positions_without_room(part, self._room)
-            # A message that waits for one partition holds back the later ones of its stream, which keeps the stream's order.
+            # A message that waits for one partition holds back the later ones of its stream, which
+            # keeps the stream's order.
             if len(refused) and self._partitions > 1:
                 self._first[:] = len(stream)
                 np.minimum.at(self._first, stream[refused], refused)
@@ -68,7 +71,8 @@ class InFlight:
             return 0
         idle = np.zeros(len(stream), np.int64)
         theirs = stream[empty]
-        # Written in reverse order, so that the first message of each stream is written last and remains.
+        # Written in reverse order, so that the first message of
+        # each stream is written last and remains.
         self._first[theirs[::-1]] = empty[::-1]
         first = self._first.take(theirs) == empty
         idle[empty[first]] = self._last_answer.take(theirs[first])
@@ -87,7 +91,10 @@ class InFlight:
         self._bytes += size
 
     def answered_each(self, part: Column, time: Column, size: int) -> None:
-        """Count one message of each of these parts as answered, in any order of time. :param size: bytes of all of them."""
+        """Count one message of each of these parts as answered, in any order of time.
+
+        :param size: bytes of all of them.
+        """
         np.add.at(self._room, part, 1)
         stream = part // self._partitions
         np.subtract.at(self._of_stream, stream, 1)

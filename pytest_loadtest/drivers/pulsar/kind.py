@@ -42,12 +42,14 @@ KIND: Final = DriverKind(
     },
     checks="pytest_loadtest.drivers.pulsar.checks:CHECKS",
     costs={
-        # The broker's cost is below the 90 to 180 µs of its first minute, in which the JVM still compiles; calibrate shows those.
+        # The broker's cost is below the 90 to 180 µs of its first minute, in which the JVM still
+        # compiles; calibrate shows those.
         "pulsar": CostRow(
             cost=Cost(produce=75_000, consume=20_000, broker=75_000, per_byte=8.0),
             settings={"client": "library"},
         ),
-        # Costs of an entry, measured on a cold broker with one message in each; a further message of a batch costs below 1 µs.
+        # Costs of an entry, measured on a cold broker with one message in each; a further message
+        # of a batch costs below 1 µs.
         "pulsar-native": CostRow(
             cost=Cost(produce=60_000, consume=30_000, broker=75_000, per_byte=4.0, shared=0.99),
             settings={"client": "native", "batchingMaxMessages": 1},

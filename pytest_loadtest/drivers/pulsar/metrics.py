@@ -1,8 +1,11 @@
-"""The parser of a broker's ``/metrics/``, and the telemetry columns computed from its series. Pure functions.
+"""The parser of a broker's ``/metrics/``, and the telemetry columns computed from its series.
 
-Counters are live. Rates and storage latencies that the broker computes itself are those of its last period (``statsUpdateFrequencyInSecs``,
-``managedLedgerStatsPeriodSeconds``); therefore rates are computed from counters here. The names are those of Pulsar's reference of metrics
-and its ``NamespaceStatsAggregator``; other versions lack some of them.
+Pure functions.
+
+Counters are live. Rates and storage latencies that the broker computes itself are those of its last
+period (``statsUpdateFrequencyInSecs``, ``managedLedgerStatsPeriodSeconds``); therefore rates are
+computed from counters here. The names are those of Pulsar's reference of metrics and its
+``NamespaceStatsAggregator``; other versions lack some of them.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ TOTALS: Final = {
     "sys.totalOut": "pulsar_out_messages_total",
 }
 
-# Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that): their sum would count twice.
+# Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that):
+# their sum would count twice.
 _OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
 
 # Counters that the broker resets whenever it updates its rates (``PersistentTopic.updateRates``).
@@ -86,7 +90,8 @@ Series = Mapping[str, Mapping[str, float]]
 class Scraped:
     """The values of one answer.
 
-    :param broker: metric → sum over its series. :param topics: metric → topic → sum over the topic's subscriptions.
+    :param broker: metric → sum over its series.
+    :param topics: metric → topic → sum over the topic's subscriptions.
     :param version: the broker's; "" if it reports none.
     """
 
@@ -103,15 +108,17 @@ class Scraped:
 class MetricsReader:
     """A parser for the answers of one broker, which parses the labels of a series only once.
 
-    :param prefix: the begin of the names of the run's topics, with the domain. :param exact: the prefix is the name of the only topic,
-        which may have partitions. :param of_topics: read series of topics too, which costs some µs of our CPU for each.
+    :param prefix: the begin of the names of the run's topics, with the domain.
+    :param exact: the prefix is the name of the only topic, which may have partitions.
+    :param of_topics: read series of topics too, which costs some µs of our CPU for each.
     """
 
     def __init__(self, prefix: str, *, exact: bool, of_topics: bool) -> None:
         topics_of_run = re.escape(f'topic="{prefix}') + (
             r'(?:-partition-\d+)?"' if exact else "(?!__)"
         )
-        # One expression selects the few lines that are needed; only their labels go through the parser of Prometheus' client.
+        # One expression selects the few lines that are needed; only their labels go through the
+        # parser of Prometheus' client.
         names = [rf"(?:{'|'.join((*OF_BROKER, _VERSION))})(?=[{{ ])"]
         names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})"] if of_topics else []
         self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
@@ -132,7 +139,8 @@ class MetricsReader:
                 version = labels.get("version", "")
                 continue
             topic = labels.get("topic")
-            # With exposeConsumerLevelMetricsInPrometheus each consumer has series too, which are included in those of the subscription.
+            # With exposeConsumerLevelMetricsInPrometheus each consumer has series too, which are
+            # included in those of the subscription.
             if "consumer_id" in labels or (metric in _OF_TOPIC_ALONE and "subscription" in labels):
                 continue
             if topic:
@@ -210,7 +218,8 @@ def broker_columns(
 ) -> dict[str, float]:
     """Return the columns of one broker of several: its topics of the run, and the rates of their messages.
 
-    :param before: its last answer; None: there is none. A topic that moved to it since then counts from zero, as its counters do.
+    :param before: its last answer; None: there is none. A topic that moved to it since then counts
+        from zero, as its counters do.
     """
     sample = {f"{name}.topics": float(len(now.loaded))}
     if before is None or seconds <= 0:
@@ -245,7 +254,8 @@ class TopicMoves:
     def read(self, answers: Mapping[str, Scraped]) -> dict[str, float]:
         """Return the counts since the first answer: ``NAME.gained`` of each broker that has answered, and ``sys.reopened``.
 
-        :param answers: by the broker's name. A topic at no broker keeps its last one: a topic that moves counts once, at its next one.
+        :param answers: by the broker's name. A topic at no broker keeps its last one: a topic that
+            moves counts once, at its next one.
         """
         for name, answer in answers.items():
             for topic, count in answer.topics.get("pulsar_in_messages_total", {}).items():
@@ -279,7 +289,8 @@ def merge_scraped(answers: Sequence[Scraped]) -> Scraped:
 def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float | None:
     """Return the growth of a counter over all topics; None if a topic's counter was reset, or topics were added or removed.
 
-    A counter that the broker itself sets to zero grew at least by its current value. :param before: None: the counter began at zero.
+    A counter that the broker itself sets to zero grew at least by its current value.
+    :param before: None: the counter began at zero.
     """
     counts = now.topics.get(metric)
     if counts is None:

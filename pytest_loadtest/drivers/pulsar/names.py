@@ -1,10 +1,12 @@
 """The names of a run's namespace, topics and subscriptions at a Pulsar cluster, and which of them the run creates and deletes.
 
-A run without an existing topic has a namespace of its own, which is deleted with everything in it. On an existing topic it creates
-only subscriptions, under names with its own name and nonce, and deletes those.
+A run without an existing topic has a namespace of its own, which is deleted
+with everything in it. On an existing topic it creates only subscriptions, under
+names with its own name and nonce, and deletes those.
 
-**Only this module decides what may be deleted**: a namespace or tenant that :meth:`RunNames.prepare` created in this run (the answer that
-it existed before is an error, not a permission), and subscriptions with this run's mark. Topics are never deleted by name.
+**Only this module decides what may be deleted**: a namespace or tenant that
+:meth:`RunNames.prepare` created in this run (the answer that it existed before is an error, not a
+permission), and subscriptions with this run's mark. Topics are never deleted by name.
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ class RunNames:
     """The names of one run, and what it has created.
 
     :ivar existing: the topic that exists without the run; None if the run has its own topics.
-    :ivar partitions: partitions of each topic; for an existing topic the broker's number, once :meth:`look_up_partitions` was called.
+    :ivar partitions: partitions of each topic; for an existing topic the broker's number, once
+        :meth:`look_up_partitions` was called.
     :ivar not_applied: key of the profile → why :meth:`prepare` could not apply it.
-    :ivar namespace: the namespace that the run creates, or :data:`DEFAULT_NAMESPACE` if it cannot create one; None on an existing topic.
+    :ivar namespace: the namespace that the run creates, or :data:`DEFAULT_NAMESPACE` if it cannot
+        create one; None on an existing topic.
     """
 
     def __init__(self, context: DriverContext) -> None:
@@ -129,10 +133,12 @@ class RunNames:
     def look_up_partitions(self, ask: Callable[[str], int | None]) -> None:
         """Ask the broker, once, for the partitions of the existing topic, if the run has one.
 
-        :param ask: topic → its number of partitions, 0 or 1 if it has none; None: it does not exist. It raises TargetError if the broker
-            does not answer. A broker that creates topics on use does not report a missing topic without partitions, but creates it:
-            only the admin REST (:meth:`prepare`) can tell.
-        :raises TargetError: the topic does not exist, or what ``ask`` raises; the next call asks again.
+        :param ask: topic → its number of partitions, 0 or 1 if it has none; None: it does not
+            exist. It raises TargetError if the broker does not answer. A broker that creates topics
+            on use does not report a missing topic without partitions, but creates it: only the
+            admin REST (:meth:`prepare`) can tell.
+        :raises TargetError: the topic does not exist, or what
+            ``ask`` raises; the next call asks again.
         """
         if self.existing is None or self._looked_up:
             return
@@ -150,14 +156,16 @@ class RunNames:
     def prepare(self) -> None:
         """Create the run's namespace and topics, or check that the existing topic exists.
 
-        :raises TargetError: the target refuses, has the run's namespace already, or lacks the existing topic.
+        :raises TargetError: the target refuses, has the run's namespace
+            already, or lacks the existing topic.
         :raises UsageError: ``persistence`` needs more bookies than there are.
         """
         admin = self._admin()
         if self.existing is not None:
             if admin is not None and admin.partitions(self.existing) is None:
                 raise self.missing_topic()
-            # From now on consumers may create subscriptions with the mark, which cleanup must delete.
+            # From now on consumers may create subscriptions with
+            # the mark, which cleanup must delete.
             self._may_subscribe = True
         elif admin is not None:
             self._make_namespace(admin)
@@ -170,15 +178,17 @@ class RunNames:
         assert self.namespace is not None
         self._persistence = self._fitting(self._settings.persistence, admin)
         self._made_tenant = admin.create_namespace(self.namespace, self._settings.namespace_bundles)
-        # Set only after the broker has created the namespace: one that existed before must never be deleted.
+        # Set only after the broker has created the namespace: one that
+        # existed before must never be deleted.
         self._made_namespace = True
         self._set_policies(admin, self.namespace)
         for index in range(self._topology.topics):
             admin.create_topic(self.topic(index), self.partitions)
 
     def _set_policies(self, admin: Admin, namespace: str) -> None:
-        # Above the default quota, 10 GB in Pulsar's standalone.conf, a broker holds producers back, which a run would report as a slow
-        # broker. A quota that the profile sets is a part of what it tests.
+        # Above the default quota, 10 GB in Pulsar's standalone.conf, a broker
+        # holds producers back, which a run would report as a slow broker. A quota
+        # that the profile sets is a part of what it tests.
         if not any(key in self._broker_settings for key in BACKLOG_QUOTA):
             admin.remove_backlog_quota(namespace)
             self._without_quota = True
@@ -188,12 +198,14 @@ class RunNames:
     def _fitting(self, asked: Persistence | None, admin: Admin) -> Persistence | None:
         """Complete the policy, and reduce the quorums to the number of bookies.
 
-        :raises UsageError: too few bookies in a cluster that the run did not start, or under ``strictTuning``; or a quorum is unknown.
+        :raises UsageError: too few bookies in a cluster that the run did not start, or under
+            ``strictTuning``; or a quorum is unknown.
         """
         if asked is None:
             return None
         asked = admin.complete_persistence(asked)
-        # A ledger on more bookies than exist is never created: opening its topic would wait until the time-out.
+        # A ledger on more bookies than exist is never created: opening
+        # its topic would wait until the time-out.
         bookies = admin.bookies()
         if bookies is None:
             return asked
@@ -247,7 +259,8 @@ class RunNames:
                 topic, [self.subscription(number) for number in range(self._topology.subscriptions)]
             )
             return
-        # The mark has the run's name and nonce, so that subscriptions of others, and of other runs, are never deleted.
+        # The mark has the run's name and nonce, so that subscriptions of
+        # others, and of other runs, are never deleted.
         for subscription in admin.subscriptions(topic):
             if subscription.startswith(f"{self._mark}-"):
                 admin.delete_subscription(topic, subscription)

@@ -1,7 +1,8 @@
 """Readers of existing topics, for ``learn``: one non-durable reader for each topic or partition, from the latest message on.
 
-A reader acknowledges nothing, leaves no subscription, and keeps no message in the backlog. It would create a topic that does not exist;
-therefore the admin REST is asked first whether the topic exists.
+A reader acknowledges nothing, leaves no subscription, and keeps no message
+in the backlog. It would create a topic that does not exist; therefore the
+admin REST is asked first whether the topic exists.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _CLOSE: Final = 5.0
 class PulsarObserver:
     """Readers of some topics, which begin at once.
 
-    :raises UsageError: a topic does not exist. :raises TargetError: broker or admin REST cannot be reached.
+    :raises UsageError: a topic does not exist.
+    :raises TargetError: broker or admin REST cannot be reached.
     """
 
     def __init__(

@@ -72,7 +72,8 @@ def _authentication(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
         return
     plugin = _PLUGINS.get(name.rpartition(".")[2])
     if plugin is None:
-        # The value is shown only if it looks like a class: it may be the token itself, written in the wrong place.
+        # The value is shown only if it looks like a class: it may be the
+        # token itself, written in the wrong place.
         named = (
             name
             if re.fullmatch(r"([a-z]+\.)+[A-Z][A-Za-z]*|\w*Authentication\w*", name)
@@ -228,6 +229,7 @@ KEYS: Final = OmbKeys(
             },
         ),
     },
-    # Batches have no limit in messages, and all partitions together none in messages in flight (its default since Pulsar 2.11).
+    # Batches have no limit in messages, and all partitions together none in messages in flight (its
+    # default since Pulsar 2.11).
     fixed={"batchingMaxMessages": 0, "maxPendingMessagesAcrossPartitions": NO_LIMIT},
 )

@@ -32,21 +32,26 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# Most topics, each partition counted, whose series are read: some 30 ms of our CPU per scrape, and 0.1 s the first time.
+# Most topics, each partition counted, whose series are read: some 30 ms of
+# our CPU per scrape, and 0.1 s the first time.
 MOST_TOPICS: Final = 200
 # Most topics, each partition counted, whose statistics are requested one by one.
 MOST_ASKED: Final = 4
-# ns of the broker's CPU per byte of its metrics (measured with 4.2.4: 0.9 to 1.7 s for the 24.5 MB of 2 000 topics).
+# ns of the broker's CPU per byte of its metrics (measured with 4.2.4:
+# 0.9 to 1.7 s for the 24.5 MB of 2 000 topics).
 BYTE_COST: Final = 60
 # ns of the broker's CPU per request to its REST (measured with 4.2.4, just started).
 QUESTION_COST: Final = 17 * MILLISECOND
-# Most cores of the broker that telemetry may use: the more CPU its answers take, the fewer requests are sent.
+# Most cores of the broker that telemetry may use: the more CPU its
+# answers take, the fewer requests are sent.
 SHARE: Final = 0.05
 TIMEOUT: Final = 8.0
 
 
 class Scrape:
-    """The telemetry source; the constructor sends nothing. Without an answer the values are unknown, and the broker is asked again.
+    """The telemetry source; the constructor sends nothing.
+
+    Without an answer the values are unknown, and the broker is asked again.
 
     A phase's counts are the growth since the end of the phase before, when the broker was read too.
 
@@ -78,9 +83,11 @@ class Scrape:
         self._first, self._at, self._loaded_at = watched.kept.pop("counted", (None, 0, ()))
         self._last: Scraped | None = self._first
         self._versions: dict[str, str] = {}  # of each broker, as it last answered
-        # True if the last answer had the load time of every topic; and the same for the answer at which the counts began.
+        # True if the last answer had the load time of every topic; and the
+        # same for the answer at which the counts began.
         self._times_known = self._times_known_first = _all_known(self._loaded_at)
-        # A broker may drop messages of a non-persistent topic, so that its counts cannot be compared with ours.
+        # A broker may drop messages of a non-persistent topic, so that
+        # its counts cannot be compared with ours.
         self._countable = self._namespace is not None and settings.topic_type == "persistent"
         self._counts = self._countable and (watched.fresh or self._first is not None)
         self._not_before = self._asked = self._unanswered = self._answered = self._partly = (
@@ -181,7 +188,9 @@ class Scrape:
         return scraped
 
     def _read_brokers(self, reader: MetricsReader) -> Scraped:
-        """Read each broker that the admin URL names. One of several may be down: the sums are those of the others.
+        """Read each broker that the admin URL names.
+
+        One of several may be down: the sums are those of the others.
 
         :raises TargetError: none has answered.
         """
@@ -257,7 +266,10 @@ class Scrape:
         self._last = scraped
 
     def close(self) -> dict[str, float]:
-        """Return the last columns, with the broker's message counts of the phase, after the drain. Counts that were reset are left out."""
+        """Return the last columns, with the broker's message counts of the phase, after the drain.
+
+        Counts that were reset are left out.
+        """
         sample = self._read_last() if self._countable and self._last is not None else {}
         with contextlib.suppress(TargetError):  # unknown without an answer
             self._note_partitions()
@@ -265,7 +277,10 @@ class Scrape:
         return sample
 
     def _note_partitions(self) -> None:
-        """Note partitions that were added while load ran. Pulsar's clients would use them after a minute; those of a run never do."""
+        """Note partitions that were added while load ran.
+
+        Pulsar's clients would use them after a minute; those of a run never do.
+        """
         topology = self._watched.topology
         topics = {topology.name: self._count} if topology.name else {}
         if self._namespace is not None and topology.partitions > 1:
@@ -304,13 +319,15 @@ def _all_known(loaded_at: tuple[Any, ...]) -> bool:
     return bool(loaded_at) and None not in loaded_at
 
 
-# Columns of a topic's statistics in the admin REST, for what ``/metrics/`` does not have. Pure functions.
+# Columns of a topic's statistics in the admin REST, for what
+# ``/metrics/`` does not have. Pure functions.
 
 
 def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return chunks/s by the broker's last update, the number of starved consumers, and of all consumers, over all these topics.
 
-    A starved consumer takes no messages: it has no permits, or is blocked because too many messages are unacknowledged.
+    A starved consumer takes no messages: it has no permits, or is blocked
+    because too many messages are unacknowledged.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """

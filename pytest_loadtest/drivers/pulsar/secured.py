@@ -1,7 +1,8 @@
 """Keys and configuration for a Pulsar broker with authentication or TLS, generated for one run.
 
-All files are in one folder, which is deleted with the broker's data. There is one role, a superuser, for the run's clients and for the
-client inside the broker. The configuration keys are those of Pulsar's ``conf/standalone.conf``.
+All files are in one folder, which is deleted with the broker's data. There is one role, a
+superuser, for the run's clients and for the client inside the broker. The configuration keys are
+those of Pulsar's ``conf/standalone.conf``.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ _PLUGINS: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 class Secured:
     """The security settings of a broker and its clients.
 
-    :param tls: all ports are TLS ports. :param lines: lines of the broker's configuration, without the ports.
-    :param client: fields of :class:`~pytest_loadtest.drivers.pulsar.settings.PulsarSettings`; they name the files that hold secrets.
+    :param tls: all ports are TLS ports.
+    :param lines: lines of the broker's configuration, without the ports.
+    :param client: fields of :class:`~pytest_loadtest.drivers.pulsar.settings.PulsarSettings`; they
+        name the files that hold secrets.
     """
 
     tls: bool = False
@@ -106,7 +109,8 @@ def _certificate(folder: Path) -> tuple[dict[str, str], Authentication]:
     """Use the client's certificate, which :func:`_tls` has made."""
     from pytest_loadtest.brokers.certificates import KeyPair
 
-    # The broker takes the role from the common name of the client's certificate (AuthenticationProviderTls).
+    # The broker takes the role from the common name of the client's certificate
+    # (AuthenticationProviderTls).
     client = KeyPair.below(folder, "client")
     own = {"tlsCertFile": str(client.certificate), "tlsKeyFile": str(client.key)}
     auth = Authentication(plugin="tls", cert_file=own["tlsCertFile"], key_file=own["tlsKeyFile"])
@@ -132,12 +136,17 @@ def _write(path: Path, data: bytes) -> Path:
 
 ROUNDS: Final = 1000
 _ALPHABET: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-# The order in which apr_md5_encode writes the digest's bytes, three at a time; byte 11 comes last, alone.
+# The order in which apr_md5_encode writes the digest's bytes,
+# three at a time; byte 11 comes last, alone.
 _ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
 
 
 def signed_token(key: bytes, claims: Mapping[str, Any]) -> str:
-    """Return a JSON Web Token signed by HS256 (RFC 7519; RFC 7515, A.1). :param key: 32 bytes or more. :param claims: ``sub``: the role."""
+    """Return a JSON Web Token signed by HS256 (RFC 7519; RFC 7515, A.1).
+
+    :param key: 32 bytes or more.
+    :param claims: ``sub``: the role.
+    """
     signed = b".".join(
         _base64url(json.dumps(part).encode())
         for part in ({"alg": "HS256", "typ": "JWT"}, dict(claims))

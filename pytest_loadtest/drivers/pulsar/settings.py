@@ -40,7 +40,10 @@ DEFAULT_TICK: Final = 1000
 
 
 class Persistence(Section):
-    """The storage policy of the run's namespace. The broker's own settings stay in force for keys that are left out."""
+    """The storage policy of the run's namespace.
+
+    The broker's own settings stay in force for keys that are left out.
+    """
 
     ensemble_size: Count | None = None
     """Bookies for each ledger. More than exist is an error; on a broker that the run started fewer are applied, and reported."""
@@ -162,7 +165,10 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def memory_limit(self) -> int | None:
-        """Most bytes in flight over all producers of a worker; OMB's default if the profile bounds nothing. None: no limit."""
+        """Most bytes in flight over all producers of a worker; OMB's default if the profile bounds nothing.
+
+        None: no limit.
+        """
         limit = self.client_memory_limit_mb
         if limit is None and not self.max_pending_messages:
             limit = OMB_MEMORY_MB
@@ -223,7 +229,8 @@ class PulsarSettings(ChunkingSettings):
     def earliest(self, broker: Mapping[str, str]) -> int:
         """Return by how many ns a message may come early: the broker's tick, or 0 in strict mode.
 
-        A broker that the run does not start is assumed to have the default tick, unless ``broker.settings`` say otherwise.
+        A broker that the run does not start is assumed to have the default tick, unless
+        ``broker.settings`` say otherwise.
         """
         if strict(broker):
             return 0
@@ -241,7 +248,8 @@ class PulsarSettings(ChunkingSettings):
             return 1.0
         waiting = rate * self.batching_max_publish_delay_ms * MILLISECOND / SECOND
         if keyed:
-            # Without keys a producer stays with one partition for longer than a batch waits, so all its messages are in one batch.
+            # Without keys a producer stays with one partition for longer than a batch waits, so all
+            # its messages are in one batch.
             if self.subscription_type == "Key_Shared":
                 # A batch holds one key, and there are more keys than waiting messages.
                 return 1.0

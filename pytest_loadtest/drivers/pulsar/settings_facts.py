@@ -1,6 +1,7 @@
 """The profile's keys as all clients of Pulsar read them: windows, batching, and the report of applied and unapplied keys.
 
-This module imports no client library: see :mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.
+This module imports no client library: see
+:mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
     """Return the messages that one producer may have in flight; None: the driver sets no limit.
 
-    Without ``blockIfQueueFull`` the client rejects what is too much. With ``maxPendingMessages: 0`` (OMB's ``pendingQueueSize: 0``) memory
-    is the only limit.
+    Without ``blockIfQueueFull`` the client rejects what is too much. With ``maxPendingMessages: 0``
+    (OMB's ``pendingQueueSize: 0``) memory is the only limit.
     """
     if not settings.block_if_queue_full or not settings.max_pending_messages:
         return None
@@ -37,13 +38,17 @@ def stream_window(settings: PulsarSettings, partitions: int) -> int | None:
 
 
 def batching(settings: PulsarSettings) -> bool:
-    """Return whether messages may share an entry. With a limit of one they may not (pulsar-client rejects that limit); 0 is no limit."""
+    """Return whether messages may share an entry.
+
+    With a limit of one they may not (pulsar-client rejects that limit); 0 is no limit.
+    """
     return settings.batching_enabled and settings.batching_max_messages != 1
 
 
 def batching_type(settings: PulsarSettings) -> str:
     """Return ``KeyBased`` (a batch holds messages of one key) or ``Default``."""
-    # A batch goes to one consumer as a whole, so if keys decide which consumer gets a message, a batch must hold one key.
+    # A batch goes to one consumer as a whole, so if keys decide which
+    # consumer gets a message, a batch must hold one key.
     return "KeyBased" if settings.subscription_type == "Key_Shared" else "Default"
 
 

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DrainingRun
 
-# Most topics, each partition counted: an answer costs the broker about 17 ms of CPU (docs/decisions/020).
+# Most topics, each partition counted: an answer costs the broker
+# about 17 ms of CPU (docs/decisions/020).
 MOST_TOPICS: Final = 64
 
 
 def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
     """Ask for the statistics of each of the run's own persistent topics; None for other topics, for too many, and without an admin REST.
 
-    :raises TargetError: the broker refuses or does not answer. :raises LookupError: the answer lacks a count.
+    :raises TargetError: the broker refuses or does not answer.
+    :raises LookupError: the answer lacks a count.
     """
     topology = run.topology
     settings = run.settings
@@ -40,8 +42,9 @@ def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
     held = sum(backlog for backlog, _ in _subscriptions(admin, names, topology.subscriptions))
     if held:
         return Undelivered(held)
-    # Read again: the numbers of one answer are not of one instant, and a message may have been sent after its subscription's count of sent
-    # messages was read and been expired before the backlog was. With all backlogs empty nothing is sent any more.
+    # Read again: the numbers of one answer are not of one instant, and a message may have been sent
+    # after its subscription's count of sent messages was read and been expired before the backlog
+    # was. With all backlogs empty nothing is sent any more.
     again = _subscriptions(admin, names, topology.subscriptions)
     backlog = sum(backlog for backlog, _ in again)
     sent = sum(sent for _, sent in again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -162,3 +163,22 @@ def test_an_interrupt_kills_spark_and_nothing_starts_it_again(
     service.stop()
     service.stop()
     assert service.host.calls == ["kill", "stop"]
+
+
+def test_a_start_that_is_not_finished_is_given_up_when_spark_is_stopped(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stop() of a host that has nothing yet would let the start go on, without anybody who ends it."""
+    warming, killed = threading.Event(), threading.Event()
+
+    def warm() -> None:
+        warming.set()
+        assert killed.wait(60)
+
+    monkeypatch.setattr(service.host, "warm", warm)
+    monkeypatch.setattr(service.host, "kill", killed.set)
+    service.start()
+    assert warming.wait(60)
+    service.stop()
+    assert killed.is_set()
+    assert "stop" not in service.host.calls

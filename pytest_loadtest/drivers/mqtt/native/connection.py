@@ -37,13 +37,19 @@ class ReadSink(Protocol):
 
 
 class NativeConnection(MqttConnectionBase[BrokerSocket]):
-    """A connection that encodes and decodes MQTT itself. See :class:`MqttConnectionBase` for the other parameters.
+    """A connection that encodes and decodes MQTT itself.
 
-    :param inbound: takes the bytes read. :param number: number of this connection in the driver.
+    See :class:`MqttConnectionBase` for the other parameters.
+
+    :param inbound: takes the bytes read.
+    :param number: number of this connection in the driver.
     :ivar user: is notified about the connection and gets its acknowledgements.
-    :ivar rest: start of a packet whose end has not arrived. :ivar needed: its bytes in all; 0: not known yet.
-    :ivar largest: most bytes of a packet. :ivar receives: the client has a subscription, so the broker may send messages.
-    :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released → first bytes of the payload.
+    :ivar rest: start of a packet whose end has not arrived.
+    :ivar needed: its bytes in all; 0: not known yet.
+    :ivar largest: most bytes of a packet.
+    :ivar receives: the client has a subscription, so the broker may send messages.
+    :ivar held: packet ids of QoS 2 messages that were received and that the broker has not released
+        → first bytes of the payload.
     """
 
     __slots__ = (
@@ -117,7 +123,8 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
 
     def end_attempt(self, reason: str) -> None:
         """End this attempt to connect, or this connection; another one follows unless the connection has ended."""
-        # Messages and answers that arrived before the end still count. Handling them may close the socket.
+        # Messages and answers that arrived before the end still
+        # count. Handling them may close the socket.
         if self.socket is not None:
             self._inbound.settle()
         if self.socket is not None:
@@ -153,7 +160,8 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.user.was_written()
         if sock.broken:
             self.user.was_lost()
-            # What arrived before the failure still counts, perhaps with the broker's reason; this may be called while it is decoded.
+            # What arrived before the failure still counts, perhaps with the broker's reason; this
+            # may be called while it is decoded.
             self._loop.again(self, sock, select.EPOLLHUP)
         else:
             reading = 0 if self._hanging else select.EPOLLIN
@@ -186,7 +194,8 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     # --- life cycle
 
     def resume(self) -> None:
-        # What waited in the socket counts as arrived now, because the consumer could not see it earlier.
+        # What waited in the socket counts as arrived now, because
+        # the consumer could not see it earlier.
         if self.socket is not None:
             self.socket.stream.arrived = self._loop.clock()
         super().resume()
@@ -231,7 +240,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.reject(f"a packet that only clients may send: {name}")
 
     def reject(self, packet: str) -> None:
-        """Give this attempt up because the broker violates the protocol. :param packet: the packet that it must not send."""
+        """Give this attempt up because the broker violates the protocol.
+
+        :param packet: the packet that it must not send.
+        """
         self._loop.violations += 1
         self.abandon(f"the broker sent {packet}")
         if self._loop.violations >= MOST_VIOLATIONS:
@@ -291,7 +303,10 @@ class ConnectionUser:
     __slots__ = ()
 
     def came_up(self, session: bool) -> None:
-        """Handle an established connection. :param session: the broker still has the client's session."""
+        """Handle an established connection.
+
+        :param session: the broker still has the client's session.
+        """
 
     def was_lost(self) -> None:
         """Handle a lost connection; another attempt follows unless it has ended."""
@@ -308,7 +323,8 @@ NO_USER = ConnectionUser()
 """The user of a connection that only receives."""
 
 
-# Fixed packet identifiers are enough: a consumer publishes nothing, and has one SUBSCRIBE or UNSUBSCRIBE under way.
+# Fixed packet identifiers are enough: a consumer publishes nothing, and
+# has one SUBSCRIBE or UNSUBSCRIBE under way.
 _SUBSCRIBE_ID: Final = 1
 _UNSUBSCRIBE_ID: Final = 2
 _ANSWERS: Final = {
@@ -318,7 +334,11 @@ _ANSWERS: Final = {
 
 
 def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> bytes:
-    """Encode CONNECT. :param again: the client was connected before; a session with an expiry interval is then continued."""
+    """Encode CONNECT.
+
+    :param again: the client was connected before; a session with
+        an expiry interval is then continued.
+    """
     properties: dict[str, Any] = {}
     if options.v5 and options.session_expiry:
         properties["session_expiry_interval"] = options.session_expiry

@@ -1,8 +1,9 @@
 """The MQTT driver without a client library.
 
-*received* is the time at which the kernel got the PUBLISH, or, without its stamps, at which it was read; also at QoS 2: there a second copy
-is recognized by its packet identifier until the broker releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timestamps
-see :mod:`~pytest_loadtest.drivers.mqtt.base`.
+*received* is the time at which the kernel got the PUBLISH, or, without its stamps, at which it was
+read; also at QoS 2: there a second copy is recognized by its packet identifier until the broker
+releases it (MQTT 5, 4.3.3, method A). For topics, sessions and the other timestamps see
+:mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 
 from __future__ import annotations

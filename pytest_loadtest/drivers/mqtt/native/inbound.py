@@ -52,9 +52,11 @@ class Inbound:
     :param version: version of the protocol.
     """
 
-    # Decoding is separate from reading, so that answering one connection does not delay the timestamps of the others.
-    # A broadcast reaches one connection after the other with the same bytes, including packet identifiers while these advance together.
-    # So bytes that equal those of the previous read are not decoded again, which halves the cost of reading (docs/decisions/015).
+    # Decoding is separate from reading, so that answering one connection does not
+    # delay the timestamps of the others. A broadcast reaches one connection after the
+    # other with the same bytes, including packet identifiers while these advance
+    # together. So bytes that equal those of the previous read are not decoded again,
+    # which halves the cost of reading (docs/decisions/015).
 
     def __init__(self, version: int, arrivals: ArrivalColumns) -> None:
         self._version = version
@@ -63,7 +65,11 @@ class Inbound:
         self._last: tuple[bytes, _Decoded] = b"", (0, [], [], [], [], b"", [], [])
 
     def add(self, connection: NativeConnection, data: bytes, arrived: int, lag: int) -> None:
-        """Add bytes that a connection has just read. :param arrived: ns. :param lag: ns since then; -1: unknown."""
+        """Add bytes that a connection has just read.
+
+        :param arrived: ns.
+        :param lag: ns since then; -1: unknown.
+        """
         self._reads.append((connection, data, arrived, lag))
 
     def settle(self) -> None:
@@ -102,7 +108,8 @@ class Inbound:
             return None
         data = read
         if connection.rest:
-            # A packet of many reads is joined once: decoding it again after each read would take quadratic time.
+            # A packet of many reads is joined once: decoding it again
+            # after each read would take quadratic time.
             connection.rest += read
             if len(connection.rest) < connection.needed:
                 return None
@@ -149,7 +156,10 @@ class Inbound:
 
 
 def _keep_rest(connection: NativeConnection, rest: bytes) -> None:
-    """Keep the start of an incomplete packet, if there is one. :raises MalformedPacket: it is larger than the client accepts."""
+    """Keep the start of an incomplete packet, if there is one.
+
+    :raises MalformedPacket: it is larger than the client accepts.
+    """
     connection.rest = bytearray(rest)
     connection.needed = packet_size(rest)
     if connection.needed > connection.largest:
@@ -179,7 +189,8 @@ def _without_second_copies(
             new.append(arrival)
             if qos == 2:
                 held[packet_id] = arrival[1]
-        # A broker that forgot which identifiers are in use. Only the identifier counts (MQTT 5, 4.3.3), so clients never get this message.
+        # A broker that forgot which identifiers are in use. Only the identifier counts (MQTT 5,
+        # 4.3.3), so clients never get this message.
         elif held[packet_id] != arrival[1]:
             connection.note_incident(IDENTIFIER_IN_USE)
     return new

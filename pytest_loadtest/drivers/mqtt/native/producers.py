@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
-# Number of messages between two writes: the first message of a large burst does not wait for the last.
+# Number of messages between two writes: the first message of a
+# large burst does not wait for the last.
 CHUNK: Final = 64
 # Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
 UNSENT: Final = 65_536
@@ -41,8 +42,8 @@ _FAILED = int(Status.FAILED)
 class NativeMqttProducers:
     """All producers of a driver, each with its own connection.
 
-    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is lower. QoS 0: the window is full
-    while the kernel takes no more bytes.
+    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is
+    lower. QoS 0: the window is full while the kernel takes no more bytes.
     """
 
     def __init__(self, context: DriverContext, options: ClientOptions) -> None:
@@ -80,7 +81,8 @@ class NativeMqttProducers:
             intended=burst.intended,
             payload=burst.payload,
         )
-        # Plain lists from here on: each message becomes a packet of its own, and single elements of lists are cheaper than of columns.
+        # Plain lists from here on: each message becomes a packet of its own, and single elements of
+        # lists are cheaper than of columns.
         outgoing = _Outgoing(
             burst.row.tolist(),
             payloads.whole_payloads(pool, heads, burst.payload),
@@ -169,7 +171,8 @@ class _Producer(ConnectionUser):
         self._idle_since = (
             0  # instant at which the window became empty; 0 while anything is in flight
         )
-        # Messages that are not completely acknowledged, by packet id, in the order in which they were first sent.
+        # Messages that are not completely acknowledged, by packet id, in
+        # the order in which they were first sent.
         self._rows: dict[int, int] = {}
         self._messages: dict[int, bytes] = {}
         self._released: dict[
@@ -265,12 +268,14 @@ class _Producer(ConnectionUser):
                 f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
             )
             return False
-        # The broker has completed a message whose PUBREL it gets a second time, and forgotten its identifier (MQTT 5, 3.7.2.1).
+        # The broker has completed a message whose PUBREL it gets a second time, and forgotten its
+        # identifier (MQTT 5, 3.7.2.1).
         if reason == IDENTIFIER_NOT_FOUND and kind == PUBCOMP and self._released.get(packet_id):
             reason = 0
         if reason and packet_id in self._rows:
             self._connection.note_reason(reason)
-        # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the exchange (MQTT 5, 4.3.3).
+        # PUBREC is followed by PUBREL even for an unknown message, so that the broker completes the
+        # exchange (MQTT 5, 4.3.3).
         if kind == PUBREC and reason < FAILURE:
             if packet_id in self._rows:
                 self._released.setdefault(packet_id, False)
@@ -288,7 +293,8 @@ class _Producer(ConnectionUser):
 
     def _is_due(self, kind: int, packet_id: int) -> bool:
         """Return whether this is an answer that a message in flight waits for; for others any answer may be late."""
-        # PUBACK ends a message at QoS 1; PUBREC with a failure, or PUBCOMP after PUBREC, ends one at QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
+        # PUBACK ends a message at QoS 1; PUBREC with a failure, or PUBCOMP after PUBREC, ends one
+        # at QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
         if packet_id not in self._rows:
             return True
         if self._qos == 1:
@@ -311,7 +317,10 @@ class _Producer(ConnectionUser):
             self._answer(rows, self._all.now(), _ACKED)
 
     def was_lost(self) -> None:
-        """Fail the messages at QoS 0 that were not written. Others are sent again as soon as the connection is back."""
+        """Fail the messages at QoS 0 that were not written.
+
+        Others are sent again as soon as the connection is back.
+        """
         self._room = 0
         if self._unwritten:
             rows = [row for _, row in self._unwritten]
@@ -322,7 +331,8 @@ class _Producer(ConnectionUser):
         """Send unacknowledged messages again, in the order in which they were first sent (MQTT 5, 4.4)."""
         connection = self._connection
         self._properties, aliased = self._all.properties(connection.topic_aliases)
-        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
+        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4),
+        # so its first message names the topic.
         self._fronts = self._all.fronts(self._name)
         self._later = self._all.fronts(_ALIASED) if aliased else self._fronts
         for packet_id, message in self._messages.items():

@@ -52,8 +52,13 @@ class PahoClient(paho.Client):
     _aliased = _named = False
 
     def begin(self, *, aliased: bool, session: bool) -> None:
-        """Start a connection. :param aliased: the topic gets an alias. :param session: the broker still has the client's session."""
-        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4), so its first message names the topic.
+        """Start a connection.
+
+        :param aliased: the topic gets an alias.
+        :param session: the broker still has the client's session.
+        """
+        # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4),
+        # so its first message names the topic.
         self._aliased = aliased
         self._named = False
         resumed = (
@@ -84,7 +89,8 @@ class PahoClient(paho.Client):
         self._ping_t = 0
 
     def _handle_pubrec(self) -> MQTTErrorCode:
-        # paho answers every PUBREC with PUBREL, but one with a failure code ends the message (MQTT 5, 4.3.3).
+        # paho answers every PUBREC with PUBREL, but one with a failure
+        # code ends the message (MQTT 5, 4.3.3).
         packet = self._in_packet["packet"]
         if (
             self._protocol == MQTTProtocolVersion.MQTTv5
@@ -116,14 +122,16 @@ def make_paho_client(
         CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
     )  # fmt: skip
     client.requested_keep_alive = options.keep_alive
-    # 0 means no limit: the producer keeps the window. With a limit, paho scans all messages in flight at every answer.
+    # 0 means no limit: the producer keeps the window. With a limit, paho
+    # scans all messages in flight at every answer.
     client.max_inflight_messages_set(0)
     if options.username is not None:
         client.username_pw_set(options.username, options.password)
     # Any callback here stops paho from writing on its own.
     client.on_socket_register_write = lambda _client, _data, _socket: None
     if options.v5:
-        # A session with an expiry interval continues at a reconnect. Without one it is gone, and paho must start a clean one.
+        # A session with an expiry interval continues at a reconnect. Without one it is gone, and
+        # paho must start a clean one.
         first = paho.MQTT_CLEAN_START_FIRST_ONLY if options.session_expiry else True
         clean_start = first if options.clean_start else False
         properties = _connect_properties(options)
@@ -190,8 +198,9 @@ _TYPE_AND_QOS: Final = (
 class PacketSocket(BrokerSocket):
     """The socket that paho uses. :raises OSError: the connection is rejected at once."""
 
-    # One system call for many packets: paho reads every packet with at least three recv() calls, and writes each with its own send().
-    # Here recv() reads from a buffer that fill() fills, and send() gathers packets until flush().
+    # One system call for many packets: paho reads every packet with at least three recv() calls,
+    # and writes each with its own send(). Here recv() reads from a buffer that fill() fills, and
+    # send() gathers packets until flush().
 
     def __init__(
         self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None

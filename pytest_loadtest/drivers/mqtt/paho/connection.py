@@ -34,7 +34,9 @@ _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class PahoConnection(MqttConnectionBase[PacketSocket]):
-    """A connection that leaves encoding and decoding to paho. See :class:`MqttConnectionBase` for the parameters.
+    """A connection that leaves encoding and decoding to paho.
+
+    See :class:`MqttConnectionBase` for the parameters.
 
     :ivar on_written: called with the number of QoS 0 messages that were written.
     """
@@ -46,7 +48,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
-        # A broker may send messages before the engine knows the consumer's place. They wait here until assign_place().
+        # A broker may send messages before the engine knows the consumer's
+        # place. They wait here until assign_place().
         self._arrivals = ArrivedMessages()
         self._place = _NOWHERE
         self.client = make_paho_client(endpoint, options, client_id)

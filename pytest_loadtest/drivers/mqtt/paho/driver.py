@@ -1,6 +1,7 @@
 """The MQTT driver on paho-mqtt, without its threads.
 
-*received* is taken when paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and the other timestamps see
+*received* is taken when paho delivers the message, at QoS 2 after PUBREL. For topics, sessions and
+the other timestamps see
 :mod:`~pytest_loadtest.drivers.mqtt.base`.
 """
 

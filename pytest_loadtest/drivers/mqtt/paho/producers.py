@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Burst, DriverContext
     from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
 
-# Number of messages between two writes: the first message of a large burst does not wait for the last.
+# Number of messages between two writes: the first message of a
+# large burst does not wait for the last.
 CHUNK: Final = 64
 # Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
 UNSENT: Final = 65_536
@@ -119,8 +120,8 @@ class PahoProducers:
 class PahoProducer:
     """The producer of one stream.
 
-    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is lower. QoS 0: the window is full
-    while the kernel takes no more bytes.
+    QoS 1 and 2: the window is ``maxInflightMessages``, or the broker's Receive Maximum if that is
+    lower. QoS 0: the window is full while the kernel takes no more bytes.
 
     :ivar starved: a message of the last burst was rejected.
     :ivar idle_since: instant at which the window became empty; 0 while anything is in flight.
@@ -155,7 +156,10 @@ class PahoProducer:
             connection.on_written = self._written
 
     def room(self) -> int:
-        """Return the number of messages that the window takes now, 0 without a connection. At QoS 0 the number is unknown: any, or 0."""
+        """Return the number of messages that the window takes now, 0 without a connection.
+
+        At QoS 0 the number is unknown: any, or 0.
+        """
         if not self.connection.up:
             return 0
         if self._qos:
@@ -163,7 +167,10 @@ class PahoProducer:
         return sys.maxsize if self.connection.unsent < UNSENT else 0
 
     def publish(self, row: int, message: bytes) -> int:
-        """Pass one message to paho; return the instant before, or 0 if it cannot be sent. After that, the rest of the burst is rejected."""
+        """Pass one message to paho; return the instant before, or 0 if it cannot be sent.
+
+        After that, the rest of the burst is rejected.
+        """
         if self.starved or not self._ready():
             self.starved = True
             return 0
@@ -201,7 +208,8 @@ class PahoProducer:
         row = self._pending.pop(mid, None)
         if row is not None:
             code = reason.value
-            # The broker has completed a message whose PUBREL it gets a second time, and forgotten its identifier (MQTT 5, 3.7.2.1).
+            # The broker has completed a message whose PUBREL it gets a second time, and forgotten
+            # its identifier (MQTT 5, 3.7.2.1).
             if code == IDENTIFIER_NOT_FOUND and mid in self.connection.client.released_again:
                 code = 0
             if code:

@@ -49,10 +49,12 @@ _TYPES = {
 def make_client(url: str, settings: PulsarSettings) -> Any:
     """Return a client that is not connected yet.
 
-    :raises UsageError: the profile's ``authentication`` is incomplete, or a file of its keys for TLS cannot be used.
+    :raises UsageError: the profile's ``authentication`` is incomplete, or
+        a file of its keys for TLS cannot be used.
     """
     if url.startswith("pulsar+ssl:"):
-        # This raises for files that cannot be read. The client itself would go on, and not name them.
+        # This raises for files that cannot be read. The client
+        # itself would go on, and not name them.
         tls_context(settings)
     options: dict[str, Any] = {
         "operation_timeout_seconds": -(-settings.operation_timeout // SECOND),
@@ -119,15 +121,18 @@ def close(clients: Sequence[Any]) -> list[threading.Thread]:
     for client, closer in zip(clients, closers, strict=True):
         closer.join(max(deadline - time.monotonic(), 0))
         if closer.is_alive():
-            # Both calls are needed, in this order. shutdown() alone could deadlock: it holds the GIL while it waits for the callbacks of
-            # messages in flight, which need the GIL; close() calls them all before it begins to wait for the broker. close() alone does
-            # not return without a broker, and a thread that is still in it when the interpreter ends crashes the process.
+            # Both calls are needed, in this order. shutdown() alone could deadlock: it
+            # holds the GIL while it waits for the callbacks of messages in flight, which
+            # need the GIL; close() calls them all before it begins to wait for the broker.
+            # close() alone does not return without a broker, and a thread that is still in
+            # it when the interpreter ends crashes the process.
             client.shutdown()
     return closers
 
 
 def _close(client: Any) -> None:
-    # The client raises if it is closed already or the broker is gone; both leave nothing to disconnect.
+    # The client raises if it is closed already or the broker is
+    # gone; both leave nothing to disconnect.
     with contextlib.suppress(pulsar.PulsarException):
         client.close()
 
@@ -167,10 +172,14 @@ def unsubscribe_as_consumer(
 
 
 def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any]:
-    """Return the keyword arguments of ``create_producer``. The client never blocks: under ``blockIfQueueFull`` the driver has a window."""
-    # The client chooses the partition of each message and does not report it. So the driver's window is for all partitions together, and
-    # the client's queue of each partition must hold all of it. Each chunk of a message takes a place in that queue, therefore the queue
-    # has no limit (0) with chunks.
+    """Return the keyword arguments of ``create_producer``.
+
+    The client never blocks: under ``blockIfQueueFull`` the driver has a window.
+    """
+    # The client chooses the partition of each message and does not report it. So the
+    # driver's window is for all partitions together, and the client's queue of each
+    # partition must hold all of it. Each chunk of a message takes a place in that queue,
+    # therefore the queue has no limit (0) with chunks.
     most = stream_window(settings, partitions)
     pending = settings.max_pending_messages
     across = settings.max_pending_messages_across_partitions
@@ -195,12 +204,16 @@ def producer_options(settings: PulsarSettings, partitions: int) -> dict[str, Any
 
 
 def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dict[str, Any]:
-    """Return the keyword arguments of ``subscribe``. :param existing: the topic existed before the run, with messages of others."""
+    """Return the keyword arguments of ``subscribe``.
+
+    :param existing: the topic existed before the run, with messages of others.
+    """
     return {
         "consumer_type": getattr(pulsar.ConsumerType, _TYPES[settings.subscription_type]),
         "receiver_queue_size": settings.receiver_queue_size,
         "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
-        # The run's own topic is read from its beginning, so that no message sent before the subscription is missed.
+        # The run's own topic is read from its beginning, so that no
+        # message sent before the subscription is missed.
         "initial_position": pulsar.InitialPosition.Latest
         if existing
         else pulsar.InitialPosition.Earliest,
@@ -213,7 +226,9 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
 def library_applied_keys(
     settings: PulsarSettings, place: Mapping[str, str], partitions: int
 ) -> dict[str, str]:
-    """Return the keys as applied, by the profile's spelling. The client takes the operation time-out in whole s, that of a message in ms.
+    """Return the keys as applied, by the profile's spelling.
+
+    The client takes the operation time-out in whole s, that of a message in ms.
 
     :param place: the facts of the run's namespace or of the existing topic.
     """

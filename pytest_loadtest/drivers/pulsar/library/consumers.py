@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class _Attached(NamedTuple):
-    """A consumer that receives already, but is not reported to the engine yet. ``number``: its number in the run."""
+    """A consumer that receives already, but is not reported to the engine yet.
+
+    ``number``: its number in the run.
+    """
 
     number: int
     place: int
@@ -44,12 +47,14 @@ class _Attached(NamedTuple):
 class PulsarConsumers:
     """All consumers. See :class:`~pytest_loadtest.drivers.base.Driver` for places.
 
-    :param opening: subscribes consumers, all or none; it blocks, and is called in threads of this class too.
+    :param opening: subscribes consumers, all or none; it blocks, and
+        is called in threads of this class too.
     """
 
     def __init__(self, opening: Callable[[Sequence[int]], list[PulsarConsumer]]) -> None:
         self._opening = opening
-        # Filled by the consumers' threads, emptied by the engine's: a deque needs no lock for append and popleft.
+        # Filled by the consumers' threads, emptied by the engine's: a
+        # deque needs no lock for append and popleft.
         self._copies: deque[Copy] = deque()
         self._consumers: dict[int, PulsarConsumer] = {}  # by place
         self._leaving: list[PulsarConsumer] = []
@@ -63,7 +68,10 @@ class PulsarConsumers:
         self._failures: deque[Exception] = deque()
 
     def open(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Subscribe and receive. :returns: the places of the consumers. :raises TargetError: a consumer cannot subscribe."""
+        """Subscribe and receive. :returns: the places of the consumers.
+
+        :raises TargetError: a consumer cannot subscribe.
+        """
         opened = self._opening(consumers)
         with self._numbering:
             joined = self._begin(consumers, opened)
@@ -113,7 +121,11 @@ class PulsarConsumers:
         return self._report(joined) if joined else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Begin to close consumers. Each receives its current batch to the end: otherwise all of it would be delivered again elsewhere."""
+        """Begin to close consumers.
+
+        Each receives its current batch to the end: otherwise all of
+        it would be delivered again elsewhere.
+        """
         leaving = [self._consumers.pop(place) for place in places]
         for consumer in leaving:
             consumer.leave()
@@ -171,10 +183,12 @@ def _close_all(consumers: Sequence[PulsarConsumer]) -> None:
         consumer.close()
 
 
-# Messages arrive one by one through pulsar-client: a thread for each consumer timestamps, acknowledges and stores them.
+# Messages arrive one by one through pulsar-client: a thread for each consumer timestamps,
+# acknowledges and stores them.
 #
-# As in :mod:`~pytest_loadtest.drivers.pulsar.library.producers`, the driver uses the client's compiled consumer, and messages go into
-# a deque that all consumers share and that the engine's thread empties without a lock.
+# As in :mod:`~pytest_loadtest.drivers.pulsar.library.producers`, the driver uses the client's
+# compiled consumer, and messages go into a deque that all consumers share and that the engine's
+# thread empties without a lock.
 
 RECEIVE_TIMEOUT: Final = 500  # ms; needed only for a consumer that close() does not wake
 _REDELIVERED: Final = int(Flag.REDELIVERED)
@@ -287,7 +301,8 @@ class PulsarConsumer:
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
             append((place, now, data[:HEAD], len(data), order(message) if order else 0, flags))
-            # acknowledge() is synchronous, but returns at once, because the client groups acknowledgements.
+            # acknowledge() is synchronous, but returns at once, because
+            # the client groups acknowledgements.
             acknowledge(message)
 
     @property
@@ -316,7 +331,10 @@ class PulsarConsumer:
         self._go.set()
 
     def close(self) -> None:
-        """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers. Blocks."""
+        """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers.
+
+        Blocks.
+        """
         self.thread.join()
         # If the broker is gone, so is the consumer: nothing is left to close.
         with contextlib.suppress(_pulsar.PulsarException):
@@ -324,8 +342,9 @@ class PulsarConsumer:
 
     def _in_begun_batch(self, message: Any) -> bool:
         """Return whether the message belongs to a batch of which messages were taken before the leave."""
-        # The broker delivers a batch again as a whole as long as one of its messages is not acknowledged. So a begun batch is received to
-        # its end; in each partition the first message of the next entry shows that the end was reached.
+        # The broker delivers a batch again as a whole as long as one of its messages is not
+        # acknowledged. So a begun batch is received to its end; in each partition the first message
+        # of the next entry shows that the end was reached.
         where = message.message_id()
         partition = where.partition()
         if where.batch_index() <= 0:  # -1: not in a batch
@@ -333,5 +352,8 @@ class PulsarConsumer:
         return partition not in self._ended
 
     def _may_end(self) -> bool:
-        """Return whether every partition has shown the end of its batch. One without further messages never does, hence the time-out."""
+        """Return whether every partition has shown the end of its batch.
+
+        One without further messages never does, hence the time-out.
+        """
         return len(self._ended) >= self._partitions or self._clock() >= self._leave_by

@@ -1,11 +1,13 @@
 """The Pulsar driver on pulsar-client for Python: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
-With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted with everything in it afterwards.
-Without one, topics are created on use in ``public/default``, under names unique to the run, and stay there. An existing topic is used as
-it is (:mod:`~pytest_loadtest.drivers.pulsar.names`).
+With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted
+with everything in it afterwards. Without one, topics are created on use in ``public/default``,
+under names unique to the run, and stay there. An existing topic is used as it is
+(:mod:`~pytest_loadtest.drivers.pulsar.names`).
 
-pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N clients here, used in turn), and
-hangs in ``close()`` if the broker does not answer. It resends after a reconnect without reporting it: ``resends`` is unknown.
+pulsar-client must not be used across a fork, has no connectionsPerBroker (N connections are N
+clients here, used in turn), and hangs in ``close()`` if the broker does not answer. It resends
+after a reconnect without reporting it: ``resends`` is unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-# Threads that connect in parallel: subscribing is a sequence of round trips, during which the thread only waits.
+# Threads that connect in parallel: subscribing is a sequence of round
+# trips, during which the thread only waits.
 _CONNECTING: Final = 16
 _RETRY: Final = 0.1  # seconds
 _LOOK: Final = MILLISECOND  # between two checks whether a full window has room again
@@ -78,8 +81,8 @@ class PulsarDriver:
     def facts(self) -> DriverFacts:
         """Return the settings applied and not applied.
 
-        No connection is needed, but the partitions of an existing topic are known only after one, and the persistence of the run's
-        namespace only in the worker that prepared it.
+        No connection is needed, but the partitions of an existing topic are known only after one,
+        and the persistence of the run's namespace only in the worker that prepared it.
         """
         applied = options.library_applied_keys(
             self._settings, self._names.facts, self._names.partitions
@@ -129,7 +132,10 @@ class PulsarDriver:
         return self._consumers.take()
 
     def poll(self, timeout_ns: int) -> None:
-        """Wait while the client's own threads do the I/O. After a refusal, return within 1 ms of the next answer."""
+        """Wait while the client's own threads do the I/O.
+
+        After a refusal, return within 1 ms of the next answer.
+        """
         if self._failures:
             raise TargetError("; ".join(self._failures))
         end = time.monotonic_ns() + timeout_ns
@@ -201,8 +207,8 @@ class PulsarDriver:
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
         """Return the function that gives the group in which order is judged; None: only the stream."""
-        # Needed also if order is not judged: messages that arrive interleaved from several partitions would look like second copies, and
-        # every drain would wait for more of them.
+        # Needed also if order is not judged: messages that arrive interleaved from several
+        # partitions would look like second copies, and every drain would wait for more of them.
         if self._context.ordered and self._settings.subscription_type == "Key_Shared":
             return key_of
         return partition_of if partitions > 1 else None
@@ -232,7 +238,10 @@ class PulsarDriver:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _wait_for_topic(self, what: str, call: Callable[[], Any]) -> Any:
-        """Retry while the topic is not found: a new topic may be missing for a moment. An existing topic must exist at once."""
+        """Retry while the topic is not found: a new topic may be missing for a moment.
+
+        An existing topic must exist at once.
+        """
         deadline = time.monotonic_ns() + self._settings.operation_timeout
         while True:
             try:

@@ -1,8 +1,9 @@
 """The producers of one worker on pulsar-client: messages are sent one by one, accounting is done in bulk.
 
-The driver uses the client's compiled producers: the Python wrapper around them checks eleven argument types per message, a tenth of the
-cost of sending one. The client's threads run our code only in the callback of an answer. It only appends to a deque, which the engine's
-thread empties without a lock. A callback that raises ends the process.
+The driver uses the client's compiled producers: the Python wrapper around them checks eleven
+argument types per message, a tenth of the cost of sending one. The client's threads run our code
+only in the callback of an answer. It only appends to a deque, which the engine's thread empties
+without a lock. A callback that raises ends the process.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ _KEY: Final = "key-{}"
 class PulsarProducers:
     """All producers of one worker; each sends one stream.
 
-    :param clients: the client's ``_pulsar.Producer`` for each of the ``streams``; it must not block.
+    :param clients: the client's ``_pulsar.Producer`` for each of
+        the ``streams``; it must not block.
     :param streams: numbers of streams, ascending.
     :param window: most messages of one stream in flight; None: as many as the client takes.
-    :param memory: most bytes of all streams in flight, as pulsar-client for Python has no such limit; None: no limit. As in the Java
-        client (PIP-74) a message is sent while there is any room, so that one larger than the limit passes.
+    :param memory: most bytes of all streams in flight, as pulsar-client for Python has no such
+        limit; None: no limit. As in the Java client (PIP-74) a message is sent while there is any
+        room, so that one larger than the limit passes.
     :ivar refused: True if the last :meth:`send` refused a message.
     """
 
@@ -69,7 +72,8 @@ class PulsarProducers:
         self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
         self._in_flight = InFlight(len(streams), 1, window, memory)
-        # Filled by the client's threads, emptied by the engine's: a deque needs no lock for append and popleft.
+        # Filled by the client's threads, emptied by the engine's: a
+        # deque needs no lock for append and popleft.
         self._answers: deque[Answer] = deque()
         # Answers that are no longer in flight, but not yet returned to the engine.
         self._counted: list[Acks] = []
@@ -79,8 +83,8 @@ class PulsarProducers:
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
         """Send the messages that fit into their stream's window and into memory.
 
-        :returns: the positions of the others, None if there are none. With ``blockIfQueueFull`` off the others are FAILED at once, as the
-            client does when its own queue is full.
+        :returns: the positions of the others, None if there are none. With ``blockIfQueueFull`` off
+            the others are FAILED at once, as the client does when its own queue is full.
         :raises TargetError: a producer was closed.
         """
         self._count_answers()
@@ -151,8 +155,9 @@ class PulsarProducers:
                 if due != AT_ONCE:
                     message.deliver_at(due)
                 stamp(clock())
-                # The client's answer does not name its message, so each message has a callback of its own. Reading the result is slow,
-                # therefore _count_answers() does it, outside of the client's threads.
+                # The client's answer does not name its message, so each message has a
+                # callback of its own. Reading the result is slow, therefore _count_answers()
+                # does it, outside of the client's threads.
                 send_to[index](
                     message.build(),
                     lambda result, _id, row=row, index=index, size=size: answered(

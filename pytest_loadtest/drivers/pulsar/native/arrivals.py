@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     Buffer = bytes | memoryview
 
-# Bytes: entries that are smaller on average are copied into one array, so that numpy is called once instead of once for each entry.
+# Bytes: entries that are smaller on average are copied into one array, so that numpy is called once
+# instead of once for each entry.
 _JOIN_BELOW: Final = 1 << 15
 _CORRUPT: Final = np.int8(Flag.CORRUPT)
 
@@ -32,9 +33,13 @@ _CORRUPT: Final = np.int8(Flag.CORRUPT)
 class Arrival(NamedTuple):
     """One entry for one consumer.
 
-    :param place: the consumer's place. :param time: ns. :param lag: as in :class:`~pytest_loadtest.drivers.base.Received`.
-    :param order: the group in which order is judged. :param flags: for all messages.
-    :param messages: the number in the batch; 0: the entry is one message, not a batch. :param data: the decompressed payload.
+    :param place: the consumer's place.
+    :param time: ns.
+    :param lag: as in :class:`~pytest_loadtest.drivers.base.Received`.
+    :param order: the group in which order is judged.
+    :param flags: for all messages.
+    :param messages: the number in the batch; 0: the entry is one message, not a batch.
+    :param data: the decompressed payload.
     :param chosen: indexes of the messages in the batch to take; None: all.
     """
 
@@ -73,8 +78,9 @@ class ArrivalReader:
 
     def columns(self, came: Sequence[Arrival]) -> Received:
         """Return the messages of at least one arrival, in the order of arrival."""
-        # The batches of one producer mostly have messages of one length with the same bytes before each payload. Such arrivals are read
-        # together by slicing (even); only the others are read message by message (odd).
+        # The batches of one producer mostly have messages of one length with the same bytes before
+        # each payload. Such arrivals are read together by slicing (even); only the others are read
+        # message by message (odd).
         even: defaultdict[tuple[bytes, int], list[int]] = defaultdict(list)
         odd: list[int] = []
         for number, (*_, count, data, chosen) in enumerate(came):
@@ -199,7 +205,10 @@ class _Form(NamedTuple):
 
 
 def damaged_head(nonce: int) -> bytes:
-    """Return a head of this run that is detected as damaged: one bit of its check is wrong. It has the full form in every run."""
+    """Return a head of this run that is detected as damaged: one bit of its check is wrong.
+
+    It has the full form in every run.
+    """
     zero = np.zeros(1, np.int64)
     form = _Form(marks(zero.astype(np.int16)), np.full(1, HEAD, np.uint8), compact=False)
     stream = zero.astype(np.int32)
@@ -227,8 +236,8 @@ def _concatenated(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _received(arrivals: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
     """Join the parts and sort their messages by arrival.
 
-    If arrivals 0, 1 and 2 have two, one and three messages, and the first part has those of 0 and 2,
-    the second those of 1, then ``which`` is 0 0 2 2 2 1, and ``turn`` is 0 1 5 2 3 4.
+    If arrivals 0, 1 and 2 have two, one and three messages, and the first part has those of 0 and
+    2, the second those of 1, then ``which`` is 0 0 2 2 2 1, and ``turn`` is 0 1 5 2 3 4.
     """
     numbers = np.array([number for part in parts for number in part.numbers])
     counts = np.array([count for part in parts for count in part.counts])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _FIRST: Final = 100 * MILLISECOND
 # Pulsar's own clients wait up to 60 s: too long for a test that waits for a restarted broker.
 _LONGEST: Final = 10 * SECOND
-# The same for one that is established again and again, and lost each time before a message came through (docs/decisions/041).
+# The same for one that is established again and again, and lost each time before a message came
+# through (docs/decisions/041).
 _LONGEST_FRUITLESS: Final = 2 * SECOND
 # Errors for which a retry does not help: the run fails with the first one.
 _FINAL: Final = frozenset(
@@ -41,7 +42,8 @@ class Attachment(ABC):
     """:param topic: full name, with the partition. :param number: unique among producers, or among consumers.
     :param name: for error messages, "producer of stream 3".
     :ivar link: the connection on which it is established; None while it is not.
-    :ivar progress: a message came through since it was last established; also True after the first time.
+    :ivar progress: a message came through since it was last
+        established; also True after the first time.
     """
 
     __slots__ = (
@@ -134,8 +136,9 @@ class Attachment(ABC):
         """Retry later, or fail if a retry does not help."""
         self._state = _State.WAITING
         self.reason = refused.message
-        # One that was never established fails after operationTimeout. One that was established retries until the run ends, except that
-        # a topic that stays missing for operationTimeout no longer exists.
+        # One that was never established fails after operationTimeout. One that was
+        # established retries until the run ends, except that a topic that stays
+        # missing for operationTimeout no longer exists.
         late = self._cluster.clock() > self._give_up
         unreachable = refused.error is None and self._cluster.unreachable
         if (
@@ -164,7 +167,10 @@ class Attachment(ABC):
     # --- losing and leaving
 
     def lost(self, reason: str, address: Address | None) -> None:
-        """Reconnect after its connection was lost or the broker closed it. :param address: the topic's new broker; None: unknown."""
+        """Reconnect after its connection was lost or the broker closed it.
+
+        :param address: the topic's new broker; None: unknown.
+        """
         if self._state is not _State.OPEN:
             return
         self.link = None
@@ -173,9 +179,11 @@ class Attachment(ABC):
         self._give_up = self._cluster.clock() + self._cluster.timeout
         if self._proxied:
             address = None
-            # Behind a proxy the brokers' own addresses may be unreachable: only a lookup names the proxy.
-        # Without progress the delay of the last time doubles: each time all unanswered entries are sent again, which a cluster that cannot
-        # store them does not need. If the broker named the topic's next broker, no lookup and at first no delay is needed.
+            # Behind a proxy the brokers' own addresses may be
+            # unreachable: only a lookup names the proxy.
+        # Without progress the delay of the last time doubles: each time all unanswered entries are
+        # sent again, which a cluster that cannot store them does not need. If the broker named the
+        # topic's next broker, no lookup and at first no delay is needed.
         at_once = address is not None and self.progress
         self._assigned = address
         self._delay = (

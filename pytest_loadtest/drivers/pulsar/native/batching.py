@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     Buffer = bytes | memoryview
 
 
-# Publish delays that a producer stays with a partition: the Java client's batchingPartitionSwitchFrequencyByPublishDelay.
+# Publish delays that a producer stays with a partition: the Java client's
+# batchingPartitionSwitchFrequencyByPublishDelay.
 _SWITCH: Final = 10
 _BEFORE: Final = len(
     prefix(2**31 - 1, b"key-%d" % (2**31 - 1))
@@ -28,7 +29,12 @@ _BEFORE: Final = len(
 
 
 class BatchLimits(NamedTuple):
-    """The limits of a batch. :param messages: 0: no limit. :param size: bytes of payload. :param delay: ns that its first message waits."""
+    """The limits of a batch.
+
+    :param messages: 0: no limit.
+    :param size: bytes of payload.
+    :param delay: ns that its first message waits.
+    """
 
     messages: int
     size: int
@@ -46,7 +52,9 @@ class Batches(NamedTuple):
     """The batches to send now.
 
     :param order: positions of messages, batch by batch; None: all, in their order.
-    :param starts: index in ``order`` of each batch's first message. :param stops: one past its last. :param sizes: bytes of payload.
+    :param starts: index in ``order`` of each batch's first message.
+    :param stops: one past its last.
+    :param sizes: bytes of payload.
     :param kept: positions of the messages that keep waiting, ascending; None: there are none.
     """
 
@@ -62,7 +70,8 @@ def form_batches(
 ) -> Batches:
     """Group at least one message into batches.
 
-    :param group: for each message, in order of arrival: its producer and partition, with its key if a batch may hold only one key.
+    :param group: for each message, in order of arrival: its producer and partition, with its key if
+        a batch may hold only one key.
     :param since: for each message, its time of arrival, ns.
     """
     most = limits.messages or len(group)
@@ -116,7 +125,10 @@ def _cut(
     order: Column | None, starts: Column, counts: Column, bytes_: Column, due: NDArray[np.bool_], size: Column, most: int,
     most_bytes: int,
 ) -> Batches:  # fmt: skip
-    """Return batches if some groups keep waiting or make several batches. :param due: for each message in order, its delay is over."""
+    """Return batches if some groups keep waiting or make several batches.
+
+    :param due: for each message in order, its delay is over.
+    """
     begins: list[int] = []
     ends: list[int] = []
     sums = np.zeros(len(size) + 1, np.int64)
@@ -162,10 +174,12 @@ def _ends(size: Column, most: int, most_bytes: int) -> list[int]:
 class Partitioner:
     """The choice of partitions, as in Pulsar's clients: by the hash of the key, or round robin without keys.
 
-    In round robin with batches, a producer stays with a partition so that batches fill: for ten publish delays, as in the Java client, and
-    for as many messages as a batch may have, as in the C++ client.
+    In round robin with batches, a producer stays with a partition so that
+    batches fill: for ten publish delays, as in the Java client, and for as many
+    messages as a batch may have, as in the C++ client.
 
-    :param partitions: partitions of each topic. :param limits: limits of a batch; one message if batching is off.
+    :param partitions: partitions of each topic.
+    :param limits: limits of a batch; one message if batching is off.
     """
 
     def __init__(self, partitions: int, limits: BatchLimits) -> None:
@@ -212,7 +226,8 @@ def java_hash(text: str) -> int:
 
 # Bytes: larger bodies are given to the socket without a copy.
 _TABLE_BELOW: Final = 2048
-# Bytes per message on average: smaller messages are joined into one buffer, because each buffer has a cost in sendmsg.
+# Bytes per message on average: smaller messages are joined into one
+# buffer, because each buffer has a cost in sendmsg.
 _JOIN_BELOW: Final = 2048
 
 
@@ -228,7 +243,8 @@ class EntryPacker:
             self._prefixes = [prefix(size) for size in sizes]
         else:
             self._prefixes = [b""] * len(sizes)
-        # If all messages have one size, a table of them (prefix, head, body) makes packing a single take() and one copy of the heads.
+        # If all messages have one size, a table of them (prefix, head, body) makes packing a single
+        # take() and one copy of the heads.
         self._table: NDArray[np.uint8] | None = None
         if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW:
             rows = [
@@ -243,7 +259,9 @@ class EntryPacker:
     ) -> list[list[Buffer]]:  # fmt: skip
         """Return the payload of each entry.
 
-        :param heads: heads of the messages, ``(n, 32)``. :param starts: start of each entry among the messages. :param stops: its end.
+        :param heads: heads of the messages, ``(n, 32)``.
+        :param starts: start of each entry among the messages.
+        :param stops: its end.
         """
         if self._table is not None and (key is None or not self._batched):
             return self._pack_even(heads, payload, starts, stops)

@@ -42,7 +42,10 @@ def native_facts(
     not_applied: Mapping[str, str],
     batches: Counter[int] | None,
 ) -> DriverFacts:
-    """Return the client's settings, applied and not. :param batches: number of messages in a batch → number of batches sent."""
+    """Return the client's settings, applied and not.
+
+    :param batches: number of messages in a batch → number of batches sent.
+    """
     most = partition_window(settings, names.partitions)
     applied = settings_facts.applied_keys(settings, names.facts, names.partitions)
     applied |= {

@@ -33,7 +33,8 @@ _ANSWERS: Final[dict[int, str]] = {
     api.Command.LOOKUP: "LookupResponse", api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
     api.Command.PRODUCER: "ProducerSuccess",
 }  # fmt: skip
-# Violations of the protocol after which the run ends. One of them may be damage in transfer, for which a new connection is enough.
+# Violations of the protocol after which the run ends. One of them may be damage in transfer, for
+# which a new connection is enough.
 _MOST_VIOLATIONS: Final = 10
 _KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
 # Default for the producers and consumers that are being established at a time.
@@ -49,11 +50,15 @@ def _unasked(event: object, came: object) -> str:
 
 class Cluster:
     """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
-    :param connections: number per broker. :param timeout: ns that a request may take. :param arrivals: the clock of arrivals.
+    :param connections: number per broker.
+    :param timeout: ns that a request may take.
+    :param arrivals: the clock of arrivals.
     :param most: most producers and consumers that are being established at a time.
     :param sources: source addresses that connections come from in turn; empty: the system chooses.
-    :ivar on_receipt: called for each entry that a broker has stored. :ivar on_entry: called for each received entry.
-    :ivar on_error: called for each entry that a broker rejected. :ivar credentials_remedy: what to check if a broker rejects the client's.
+    :ivar on_receipt: called for each entry that a broker has stored.
+    :ivar on_entry: called for each received entry.
+    :ivar on_error: called for each entry that a broker rejected.
+    :ivar credentials_remedy: what to check if a broker rejects the client's.
     """
 
     def __init__(
@@ -99,7 +104,10 @@ class Cluster:
     # --- connections
 
     def link(self, address: Address, proxy_to: str | None = None, number: int = 0) -> BrokerLink:
-        """Return a connection to this broker, a new one if there is none. :param number: callers with the same number share it."""
+        """Return a connection to this broker, a new one if there is none.
+
+        :param number: callers with the same number share it.
+        """
         key = (address, proxy_to, number % self._connections)
         link = self._by_key.get(key)
         if link is None or link.failure:
@@ -297,7 +305,8 @@ class Cluster:
 
     def after(self, delay: int, work: Callable[[], None]) -> None:
         """Run ``work`` in ``delay`` ns."""
-        # The running number decides between timers with equal times, because functions cannot be compared.
+        # The running number decides between timers with equal times,
+        # because functions cannot be compared.
         heapq.heappush(self._timers, (self.clock() + delay, next(self._order), work))
 
     def _run_timers(self) -> None:
@@ -315,7 +324,10 @@ class Cluster:
     # --- questions
 
     def ask(self, link: BrokerLink, make: Callable[[int], api.Command], done: Done) -> None:
-        """Send a request as soon as the connection is ready. :param make: number of the request → its command."""
+        """Send a request as soon as the connection is ready.
+
+        :param make: number of the request → its command.
+        """
         number = next(self._requests)
         command = make(number)
         expected = _ANSWERS.get(command.type, "Success")
@@ -341,7 +353,8 @@ class Cluster:
     def wait(self, what: str, until: Callable[[], bool]) -> None:
         """Serve until the condition holds.
 
-        :raises TargetError: no producer or consumer was established for twice the time-out of a request.
+        :raises TargetError: no producer or consumer was established
+            for twice the time-out of a request.
         """
         seen = self._arrived
         end = self.clock() + 2 * self.timeout
@@ -380,7 +393,9 @@ _FAILED = 2
 class Lookups:
     """Lookups of topics; simultaneous lookups of the same topic share one request.
 
-    :param service: returns a connection to begin at. :param link: returns a connection to a broker. :param ask: sends a request.
+    :param service: returns a connection to begin at.
+    :param link: returns a connection to a broker.
+    :param ask: sends a request.
     """
 
     def __init__(
@@ -394,7 +409,8 @@ class Lookups:
 
     def begin(self, topic: str, done: Done) -> None:
         """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or with :class:`Refused`."""
-        # At the start, all producers of a topic look it up at once: only the first one sends a request.
+        # At the start, all producers of a topic look it up at once:
+        # only the first one sends a request.
         self._waiting[topic].append(done)
         if len(self._waiting[topic]) == 1:
             self._at(topic, self._service(), authoritative=False, left=_REDIRECTS)

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.link import Came
     from pytest_loadtest.wire.pulsar.connection import Entry
 
-# Acknowledgements wait this long for others, as in Pulsar's own clients, so that one command has many.
+# Acknowledgements wait this long for others, as in Pulsar's own
+# clients, so that one command has many.
 _GROUPED: Final = 100 * MILLISECOND
 _MOST: Final = 1000  # most acknowledgements that wait
 _LOOK: Final = 200 * MILLISECOND  # between two checks for incomplete messages
-# Bytes of decompressed entries beyond which they are converted to columns at once. A few KB of hostile or very even data become megabytes.
+# Bytes of decompressed entries beyond which they are converted to columns at once. A few KB of
+# hostile or very even data become megabytes.
 _MOST_KEPT: Final = 1 << 28
 _REDELIVERED: Final = int(Flag.REDELIVERED)
 
@@ -108,7 +110,10 @@ class NativeConsumers:
         return consumer
 
     def welcome(self, consumers: Iterable[NativeConsumer]) -> Joined:
-        """Give consumers their places and let messages flow. :raises TargetError: a consumer could not subscribe."""
+        """Give consumers their places and let messages flow.
+
+        :raises TargetError: a consumer could not subscribe.
+        """
         joined = list(consumers)
         self._refuse(joined)
         for consumer in joined:
@@ -194,7 +199,8 @@ class NativeConsumers:
         try:
             metadata, payload = open_entry(entry.body)
             messages = metadata.num_messages_in_batch
-            # The broker charges permits only for the pending messages of a batch: Pulsar's Consumer.sendMessages.
+            # The broker charges permits only for the pending messages of a
+            # batch: Pulsar's Consumer.sendMessages.
             if entry.ack_set:
                 messages = len(pending_indexes(entry.ack_set, messages))
             if part.is_stale(entry):
@@ -210,9 +216,11 @@ class NativeConsumers:
                 self._read(part, entry, metadata, payload, flags, now, lag)
         except ProtocolError as error:
             if isinstance(error, CorruptEntryError):
-                # The broker charged a permit for each message of a batch. Never given back, they would be missing one day.
+                # The broker charged a permit for each message of a batch. Never given back, they
+                # would be missing one day.
                 messages = min(error.messages, part.queue)
-            # A damaged entry counts as corrupt, and is acknowledged so that it is not delivered again.
+            # A damaged entry counts as corrupt, and is acknowledged
+            # so that it is not delivered again.
             part.to_ack.append(where)
             self._arrivals.append(Arrival(part.owner.place, now, lag, 0, flags, 0, self._damaged))
         part.took(messages)
@@ -232,7 +240,10 @@ class NativeConsumers:
         now: int,
         lag: int,
     ) -> None:
-        """Decompress and store an entry, or a message assembled from chunks. :raises ProtocolError: it cannot be decompressed."""
+        """Decompress and store an entry, or a message assembled from chunks.
+
+        :raises ProtocolError: it cannot be decompressed.
+        """
         if metadata.HasField("marker_type"):
             # Transactions and replication leave markers in a topic, which are no messages.
             return

@@ -1,6 +1,7 @@
 """The driver on Pulsar's wire protocol: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
-It names, creates and deletes topics as the library driver does (:mod:`~pytest_loadtest.drivers.pulsar.names`).
+It names, creates and deletes topics as the library driver does
+(:mod:`~pytest_loadtest.drivers.pulsar.names`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     )
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-# Bytes below the broker's limit that are reserved for the metadata of an entry, which the limit includes.
+# Bytes below the broker's limit that are reserved for the
+# metadata of an entry, which the limit includes.
 _HEADROOM: Final = 1024
 
 
@@ -83,7 +85,10 @@ class NativePulsarDriver:
             return own.welcome(begun).place
 
     def open_producers(self, streams: Sequence[int]) -> None:
-        """Connect a producer of each stream to each partition of its topic. :raises UsageError: a payload exceeds the broker's limit."""
+        """Connect a producer of each stream to each partition of its topic.
+
+        :raises UsageError: a payload exceeds the broker's limit.
+        """
         if not len(streams):
             return
         with self._explained():
@@ -173,7 +178,8 @@ class NativePulsarDriver:
         due = end
         if self._producers is not None:
             at = self._producers.serve(now)
-            # A batch that is due shortly before the end leaves with the messages that are sent then.
+            # A batch that is due shortly before the end leaves
+            # with the messages that are sent then.
             if at is not None and at < end - self._producers.slack:
                 due = at
         if self._consumers is not None:

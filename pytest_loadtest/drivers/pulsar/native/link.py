@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Most reads of one turn, so that one connection does not keep the others waiting.
 _READS: Final = 8
 _TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
-# Silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval), and silence after which the connection is lost.
+# Silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval), and silence
+# after which the connection is lost.
 _QUIET: Final = 30 * SECOND
 _DEAD: Final = 60 * SECOND
 _CONNECT: Final = 10 * SECOND
@@ -47,7 +48,10 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Parse ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``. :raises ValueError: it is neither."""
+        """Parse ``pulsar://host:6650`` or ``pulsar+ssl://host:6651``.
+
+        :raises ValueError: it is neither.
+        """
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError(
@@ -69,7 +73,11 @@ class Address(NamedTuple):
 
 
 class Refused:
-    """A failed request. :param error: one of ``api.proto``'s server errors; None: the connection was lost before the answer."""
+    """A failed request.
+
+    :param error: one of ``api.proto``'s server errors; None: the
+        connection was lost before the answer.
+    """
 
     def __init__(self, message: str, error: int | None = None) -> None:
         name = _ERRORS.get(error) if error is not None else None
@@ -78,7 +86,11 @@ class Refused:
 
 
 class Came(NamedTuple):
-    """The events of a read. :param time: when its bytes arrived, ns. :param lag: time from then until they were read; -1: unknown."""
+    """The events of a read.
+
+    :param time: when its bytes arrived, ns.
+    :param lag: time from then until they were read; -1: unknown.
+    """
 
     events: list[Event]
     time: int
@@ -92,16 +104,21 @@ class LinkUser(Protocol):
         """Begin to look up its broker. :returns: False if it has left."""
 
     def lost(self, reason: str, address: Address | None) -> None:
-        """Handle a lost connection, or a close by the broker. :param address: the topic's new broker; None: unknown."""
+        """Handle a lost connection, or a close by the broker.
+
+        :param address: the topic's new broker; None: unknown.
+        """
 
 
 class BrokerLink:
     """A connection, which begins to connect at once.
 
     :param source: source address; None: the system chooses.
-    :ivar users: producers and consumers, by kind and number. :ivar answers: number of a pending request → the callback for its answer.
+    :ivar users: producers and consumers, by kind and number.
+    :ivar answers: number of a pending request → the callback for its answer.
     :ivar failure: why the connection has failed; empty while it has not.
-    :ivar refused: the server error with which the broker rejected it. :ivar violated: it failed because the broker violates the protocol.
+    :ivar refused: the server error with which the broker rejected it.
+    :ivar violated: it failed because the broker violates the protocol.
     :ivar shaken: it is connected, and the TLS handshake is done.
     """
 
@@ -155,7 +172,8 @@ class BrokerLink:
         while self._untried:
             family, where = self._untried.pop(0)
             begun = socket.socket(family)
-            # connect_ex() on a non-blocking socket only starts the connection; epoll reports its end as writable.
+            # connect_ex() on a non-blocking socket only starts the
+            # connection; epoll reports its end as writable.
             begun.setblocking(False)
             try:
                 bind_to_source(begun, self._source)
@@ -263,7 +281,8 @@ class BrokerLink:
         return False
 
     def _write_tls(self, stream: TlsStream) -> None:
-        # After a partial write OpenSSL must get the same bytes again, so they are joined and kept in _rest until it has taken them.
+        # After a partial write OpenSSL must get the same bytes again, so they are joined and kept
+        # in _rest until it has taken them.
         while self._rest or self.connection.waiting:
             if not self._rest:
                 self._rest = memoryview(b"".join(self.connection.next()))
@@ -271,7 +290,10 @@ class BrokerLink:
             self._rest = self._rest[stream.send(self._rest[:_TLS_PIECE]) :]
 
     def read(self) -> list[Came]:
-        """Return the events that arrived, each group with the time of its read. The TLS handshake must be done."""
+        """Return the events that arrived, each group with the time of its read.
+
+        The TLS handshake must be done.
+        """
         came: list[Came] = []
         connection = self.connection
         stream = self._stream
@@ -296,7 +318,8 @@ class BrokerLink:
 
     def keep_alive(self, now: int) -> None:
         """Send a ping after a silence; fail after a long one."""
-        # Only complete frames count, as for Pulsar's own clients: a broker that sends a byte now and then does not answer.
+        # Only complete frames count, as for Pulsar's own clients: a broker that sends a byte now
+        # and then does not answer.
         if self._frames != self.connection.frames:
             self._frames = self.connection.frames
             self._heard = self.last_read

@@ -38,7 +38,8 @@ class EntryId(NamedTuple):
 class PartitionConsumer(Attachment):
     """One consumer at one partition, with a number that is unique in the worker.
 
-    :ivar queue: messages that it permits the broker to send ahead. :param earliest: begin with the oldest message.
+    :ivar queue: messages that it permits the broker to send ahead.
+    :param earliest: begin with the oldest message.
     """
 
     __slots__ = (
@@ -85,7 +86,8 @@ class PartitionConsumer(Attachment):
 
     def attached(self, answer: Any) -> None:
         """Acknowledge what was taken on the lost connection, then let messages flow again."""
-        # The broker delivers waiting messages again. The acknowledgements must precede FLOW, or it would deliver the taken ones too.
+        # The broker delivers waiting messages again. The acknowledgements must precede FLOW, or it
+        # would deliver the taken ones too.
         self.waiting.clear()
         self.acknowledge()
         self._chunks = None
@@ -131,7 +133,8 @@ class PartitionConsumer(Attachment):
 
     def _redeliver(self, ids: list[EntryId]) -> None:
         """Request entries again."""
-        # A sole consumer gets everything that is not acknowledged again. Entries that were already sent have the earlier epoch (PIP-84).
+        # A sole consumer gets everything that is not acknowledged again. Entries that were already
+        # sent have the earlier epoch (PIP-84).
         again = api.RedeliverUnacknowledged(consumer_id=self.number)
         if self._kind in _ALONE:
             self._epoch += 1
@@ -173,7 +176,8 @@ class PartitionConsumer(Attachment):
 
     def acknowledge(self) -> None:
         """Acknowledge the taken entries."""
-        # Cumulative if one consumer gets all messages in order and no message is in chunks: the last id then covers all before it.
+        # Cumulative if one consumer gets all messages in order and no message is in chunks: the
+        # last id then covers all before it.
         if not self.to_ack or self.link is None:
             return
         cumulative = self._chunks is None and self._kind in _ALONE
@@ -194,7 +198,9 @@ class PartitionConsumer(Attachment):
 class NativeConsumer:
     """One consumer, at all partitions of its topic.
 
-    :ivar number: its number in the run. :ivar place: -1 until it is established. :ivar failure: why it cannot subscribe; '' if it can.
+    :ivar number: its number in the run.
+    :ivar place: -1 until it is established.
+    :ivar failure: why it cannot subscribe; '' if it can.
     """
 
     def __init__(self, number: int, name: str, written: set[Any]) -> None:
@@ -211,7 +217,8 @@ class NativeConsumer:
         return all(part.established for part in self.parts)
 
 
-# Messages in chunks at one consumer and partition; incomplete messages are handled as in Pulsar's clients.
+# Messages in chunks at one consumer and partition; incomplete
+# messages are handled as in Pulsar's clients.
 
 T = TypeVar("T")
 
@@ -219,9 +226,11 @@ T = TypeVar("T")
 class ChunkedMessages(Generic[T]):
     """The assembly of chunks, with the profile's keys for incomplete messages.
 
-    Beyond ``maxPendingChunkedMessage`` the oldest incomplete message is given up, and so are chunks without those before them. Both stay
-    unacknowledged; with ``autoAckOldestChunkedMessageOnQueueFull`` the former are acknowledged. Unacknowledged chunks are requested again
-    after ``unackedMessagesTimeout``. A message incomplete for ``expireTimeOfIncompleteChunkedMessage`` is acknowledged.
+    Beyond ``maxPendingChunkedMessage`` the oldest incomplete message is given up, and so are chunks
+    without those before them. Both stay unacknowledged; with
+    ``autoAckOldestChunkedMessageOnQueueFull`` the former are acknowledged. Unacknowledged chunks
+    are requested again after ``unackedMessagesTimeout``. A message incomplete for
+    ``expireTimeOfIncompleteChunkedMessage`` is acknowledged.
 
     :ivar to_ack: chunks to acknowledge, as they are no longer needed. The caller removes them.
     """
@@ -243,7 +252,8 @@ class ChunkedMessages(Generic[T]):
     ) -> Assembled[T] | None:
         """Add a chunk; return the whole message if it completes one, whose chunks are to be acknowledged.
 
-        :param now: ns of the driver's clock. :param wall: ns since 1970, to compare with a chunk's publish time.
+        :param now: ns of the driver's clock.
+        :param wall: ns since 1970, to compare with a chunk's publish time.
         :raises ProtocolError: the chunks contradict each other.
         """
         self._left.pop(where, None)

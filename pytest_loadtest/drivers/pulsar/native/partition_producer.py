@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 class Unanswered:
     """An entry, or a message in chunks, that the broker has not answered.
 
-    :param receipts: number of receipts for it. :ivar sends: how often it was sent. :ivar left: number of missing receipts.
+    :param receipts: number of receipts for it.
+    :ivar sends: how often it was sent.
+    :ivar left: number of missing receipts.
     """
 
     __slots__ = (
@@ -72,7 +74,8 @@ class Unanswered:
 class PartitionProducer(Attachment):
     """A producer, with a number that is its index among the worker's producers.
 
-    :ivar sequence: sequence id of its next message. :ivar unanswered: the oldest first; None: it has not sent anything yet.
+    :ivar sequence: sequence id of its next message.
+    :ivar unanswered: the oldest first; None: it has not sent anything yet.
     """
 
     __slots__ = ("_epoch", "_registered", "sealer", "sequence", "unanswered")
@@ -104,7 +107,8 @@ class PartitionProducer(Attachment):
         if self.sealer is None:
             self._registered = answer.producer_name
             self.sealer = EntrySealer.of(self.number, self._registered)
-        # The epoch grows with each reconnect, as in Pulsar's clients: the broker can tell this producer from its predecessor.
+        # The epoch grows with each reconnect, as in Pulsar's clients: the broker can tell this
+        # producer from its predecessor.
         self._epoch += 1
         assert self.link is not None
         for entry in self.unanswered or ():
@@ -133,7 +137,8 @@ class PartitionProducer(Attachment):
         unanswered = self.unanswered
         if not unanswered or sequence < unanswered[0].sequence:
             return None
-        # A broker acknowledges the entries of a producer in order. Anything else means that receipts were lost.
+        # A broker acknowledges the entries of a producer in order.
+        # Anything else means that receipts were lost.
         if sequence > unanswered[0].sequence:
             raise ValueError(f"entry {sequence} was answered before entry {unanswered[0].sequence}")
         unanswered[0].left -= 1
@@ -141,11 +146,15 @@ class PartitionProducer(Attachment):
         return None if unanswered[0].left else unanswered.popleft()
 
 
-# Messages to send → the frames of their entries: packed, compressed, split into chunks if too large, sealed.
+# Messages to send → the frames of their entries: packed,
+# compressed, split into chunks if too large, sealed.
 
 
 class Held(NamedTuple):
-    """Columns of taken messages. ``since``: ns; ``heads``: ``(n, 32)``; ``part``: producer and partition."""
+    """Columns of taken messages.
+
+    ``since``: ns; ``heads``: ``(n, 32)``; ``part``: producer and partition.
+    """
 
     row: Column
     part: Column
@@ -199,9 +208,12 @@ class EntryWriter:
     def write(
         self, messages: Held, made: Batches, now: int, *, batched: bool, due: Column | None = None
     ) -> Iterator[Unanswered]:
-        """Yield the entry of each batch. Send each before taking the next, because sending sets the next sequence id.
+        """Yield the entry of each batch.
 
-        :param messages: batch by batch. :param batched: False: every message is an entry of its own.
+        Send each before taking the next, because sending sets the next sequence id.
+
+        :param messages: batch by batch.
+        :param batched: False: every message is an entry of its own.
         :param due: time of each entry, ms since 1970, before which no consumer gets it.
         """
         packed = self._packers[batched].pack(

@@ -49,8 +49,10 @@ _MOST_SLACK: Final = MILLISECOND // 2
 
 class NativeProducers:
     """:param parts: all partitions of the first of the ``streams``, then those of the second, and so on.
-    :param streams: ascending. :param window: most messages of one stream in flight at one partition; None: no such limit.
-    :ivar refused: True if the last :meth:`send` refused a message. :ivar flush_at: time when the next batch is due, ns.
+    :param streams: ascending.
+    :param window: most messages of one stream in flight at one partition; None: no such limit.
+    :ivar refused: True if the last :meth:`send` refused a message.
+    :ivar flush_at: time when the next batch is due, ns.
     :ivar batches: number of messages in a batch → number of batches sent.
     """
 
@@ -89,7 +91,8 @@ class NativeProducers:
         self._held: list[Held] = []
         self._held_count = self._held_bytes = 0
         self.flush_at: int | None = None
-        # A batch may leave this much before or after its publish delay is over, so that it leaves with the next tick: each wake costs.
+        # A batch may leave this much before or after its publish delay is over, so that it leaves
+        # with the next tick: each wake costs.
         self.slack = min(delay // 4, _MOST_SLACK)
         self._called = 0  # time of the last send()
         self._answered: list[tuple[Unanswered, int, Status]] = []
@@ -99,7 +102,8 @@ class NativeProducers:
 
     def bound(self, room: int) -> None:
         """Limit batches to ``room`` bytes, though ``batchingMaxBytes`` may allow more."""
-        # The broker closes the connection for a larger entry, which would be sent again on the next connection, and so on for ever.
+        # The broker closes the connection for a larger entry, which would be sent again on the next
+        # connection, and so on for ever.
         self._limits = self._limits.within(room, int(self._context.pool.sizes.min()))
         self._writer.most = room if self._context.settings.chunking_enabled else None
 
@@ -153,8 +157,9 @@ class NativeProducers:
             intended=burst.intended[taken], payload=payload,
         )  # fmt: skip
         key = None if burst.key is None else burst.key[taken].copy()
-        # The publish delay begins when an application that is never late would have sent the oldest message: the wait for the tick is
-        # part of it. A message that was due at the last call waited for room in a window, and had none since then.
+        # The publish delay begins when an application that is never late would have sent the oldest
+        # message: the wait for the tick is part of it. A message that was due at the last call
+        # waited for room in a window, and had none since then.
         since = min(max(int(burst.intended[0]), self._called), now)
         held = Held(
             burst.row[taken].copy(), part, size, payload, heads, np.full(len(part), since), key
@@ -199,7 +204,8 @@ class NativeProducers:
         held = self._held[0] if len(self._held) == 1 else Held.joined(self._held)
         group = held.part
         if self._by_key and held.key is not None:
-            # A batch goes to one consumer as a whole, so under Key_Shared it holds messages of one key.
+            # A batch goes to one consumer as a whole, so under
+            # Key_Shared it holds messages of one key.
             group = group << 32 | held.key
         batches = form_batches(group, held.size, held.since, now + self.slack, self._limits)
         if batches.starts:
@@ -242,7 +248,8 @@ class NativeProducers:
 
     def error(self, error: api.SendError, now: int) -> str | None:
         """Handle a rejected entry. :returns: why the connection must be given up, so that the entry is sent again on another."""
-        # Only these two errors are final for the entry. For all others Pulsar's Java client reconnects and sends it again.
+        # Only these two errors are final for the entry. For all others Pulsar's Java client
+        # reconnects and sends it again.
         if error.error in (api.NotAllowedError, api.ChecksumError):
             try:
                 entry = self._parts[error.producer_id].answered(error.sequence_id)
