@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from simulation import hunt as module
 from simulation.coverage import classes
@@ -15,6 +13,9 @@ from simulation.hunt import Hunt, hunt, seeds_of
 from simulation.judge_world import Judged
 from simulation.mutants import Mutant, named
 from simulation.violation import Violation
+
+if TYPE_CHECKING:
+    import pytest
 
 NAME = "half of the losses"
 SILENT = Violation(rule="counts.lost", text="2 lost, reported is 1")
