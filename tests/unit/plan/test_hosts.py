@@ -121,15 +121,19 @@ def test_a_host_with_whole_topics_needs_their_share() -> None:
             1,
             2,
             False,
-            "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more,"
-            " or use fewer hosts",
+            (
+                "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more,"
+                " or use fewer hosts"
+            ),
         ),
         (
             3,
             4,
             True,
-            "pairConsumers: host is not possible with 3 topics on 4 hosts:"
-            " write 4 topics or more, or use fewer hosts",
+            (
+                "pairConsumers: host is not possible with 3 topics on 4 hosts:"
+                " write 4 topics or more, or use fewer hosts"
+            ),
         ),
         (2, 2, True, "delayed messages are due by the wall clock"),
     ],

@@ -370,7 +370,7 @@ def test_the_batches_of_a_scaled_plan_are_those_of_its_own_rate() -> None:
 
 
 def test_auto_counts_on_batches() -> None:
-    """Few producers fill their batches: one machine carries many times the rate of many producers."""
+    """Few producers fill their batches: a machine carries many times the rate of many producers."""
     rates = {}
     for producers in (1, 1000):
         profile = pulsar(more=f"producersPerTopic: {producers}\n").model_copy(

@@ -345,8 +345,10 @@ def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
         ("producerRate: 1000\nmessages: 5000", 0.1, None, 0.1),
         ("producerRate: 10KB/s\ntestDuration: 10s", 0.5, None, 0.5),
         (
-            "producerRate: 1000\nstages: [{duration: 6s, rate: 100}, {duration: 4s, rate: {from:"
-            " 0, to: 50}}]",
+            (
+                "producerRate: 1000\nstages: [{duration: 6s, rate: 100}, {duration: 4s, rate: {from:"
+                " 0, to: 50}}]"
+            ),
             0.1,
             5 * SECOND,
             0.05,

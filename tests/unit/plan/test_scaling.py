@@ -160,13 +160,17 @@ def test_a_scaled_broadcast_keeps_64_subscribers() -> None:
     [
         (
             "{window: 3s, throughput: 99%}",
-            "profile p: slo asks for a window of 3.00 s, and --load-duration leaves 2.00 s to"
-            " measure",
+            (
+                "profile p: slo asks for a window of 3.00 s, and --load-duration leaves 2.00 s to"
+                " measure"
+            ),
         ),
         (
             "{drift: {throughput: 5%}}",
-            "profile p: slo asks for drift, for which ten seconds are needed,"
-            " and --load-duration leaves 2.00 s to measure",
+            (
+                "profile p: slo asks for drift, for which ten seconds are needed,"
+                " and --load-duration leaves 2.00 s to measure"
+            ),
         ),
     ],
 )
