@@ -210,11 +210,27 @@ class SimulatedDriver:
         if not self._settings.block_if_queue_full:
             for position in refused.tolist():
                 burst.sent[position] = clock
+                target().truth.sent.append(self._rejected(burst, position))
                 self._read_answers.append((clock, int(burst.row[position]), True, 0))
             return None
         self._refused = set(burst.stream[refused].tolist())
         self._waiting.update(burst.row[refused].tolist())
         return refused
+
+    def _rejected(self, burst: Burst, position: int) -> Sent:
+        """Return a message that the client itself rejects, because too many are in flight."""
+        now = self._simulation.now
+        return Sent(
+            worker=self.worker,
+            stream=int(burst.stream[position]),
+            seq=int(burst.seq[position]),
+            size=int(self._context.pool.sizes[burst.payload[position]]),
+            at=now,
+            intended=int(burst.intended[position]),
+            answered=now,
+            failed=True,
+            run=self._context.run,
+        )
 
     def _hand_over(self, burst: Burst, taken: NDArray[np.int64], now: int, clock: int) -> None:
         pool, context = self._context.pool, self._context

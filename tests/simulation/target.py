@@ -147,6 +147,9 @@ class SimulatedTarget:
         """
         route, target = self.routes[run], self._world.target
         stream, seq = sent.stream, sent.seq
+        sent.run = run
+        if due is not None and due > sent.intended:  # otherwise it is not delayed
+            sent.due = due
         topic = stream % route.topics
         up = self._took(target.up, "up", stream, seq)
         down = self._took(target.down, "down", stream, seq)
@@ -259,6 +262,7 @@ class SimulatedTarget:
             arrived=at,
             redelivered=marked,
             damage=damage,
+            run=run,
         )
         if damage == "head":
             head = head.copy()
