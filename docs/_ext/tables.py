@@ -182,48 +182,28 @@ class SampleColumns(Table):
         )
 
 
-class Collector:
-    """Stands where pytest hands its parser to the plugin, and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.options: list[tuple[str, str]] = []
-        self.ini: list[tuple[str, str, str]] = []
-
-    def getgroup(self, name: str, description: str = "") -> Collector:
-        return self
-
-    def addoption(self, name: str, **attributes: Any) -> None:
-        value = (
-            ""
-            if attributes.get("action") == "store_true"
-            else f" {attributes.get('metavar') or '|'.join(attributes['choices'])}"
-        )
-        self.options.append((f"`{name}{value}`", attributes["help"]))
-
-    def addini(self, name: str, help: str, default: str) -> None:  # noqa: A002  # pytest's own word
-        self.ini.append((f"`{name}`", f"`{default}`", help))
-
-
-def collected() -> Collector:
-    from pytest_loadtest.plugin.hooks import pytest_addoption
-
-    collector: Any = Collector()
-    pytest_addoption(collector)
-    return collector
-
-
 class Options(Table):
     """The plugin's command-line options."""
 
     def lines(self) -> list[str]:
-        return table(("option", "meaning"), collected().options)
+        from pytest_loadtest.fleet.option_rows import ROWS
+
+        rows = [
+            (f"`{row.flag} {row.metavar or '|'.join(row.choices)}".rstrip() + "`", row.option)
+            for row in ROWS
+            if row.option
+        ]
+        return table(("option", "meaning"), rows)
 
 
 class IniKeys(Table):
     """The plugin's ini keys."""
 
     def lines(self) -> list[str]:
-        return table(("key", "default", "meaning"), collected().ini)
+        from pytest_loadtest.fleet.option_rows import ROWS
+
+        rows = [(f"`{row.name}`", f"`{row.default}`", row.ini) for row in ROWS if row.ini]
+        return table(("key", "default", "meaning"), rows)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

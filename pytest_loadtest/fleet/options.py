@@ -1,6 +1,7 @@
 """The values of the ``--load-…`` options and ini keys.
 
-Parsed once, in the process that pytest was started in, before any test runs. A wrong value is pytest's usage error and names the option.
+Parsed once, in the process that pytest was started in, before any test runs. A wrong value is
+pytest's usage error and names the option.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.values.addresses import check_address, check_samples_location, masked
 from pytest_loadtest.values.quantities import parse_duration
 
@@ -62,7 +64,8 @@ def check_image(name: str | None, broker: str, target: str | None) -> str | None
     """Return ``--load-image``, after a check that the other options allow a container."""
     if name is not None and target is not None:
         raise pytest.UsageError(
-            f"--load-image {name}: the broker of --load-target {masked(target)} runs already; leave one of them out"
+            f"--load-image {name}: the broker of --load-target {masked(target)} runs already;"
+            " leave one of them out"
         )
     if name is not None and broker not in ("auto", "container"):
         raise pytest.UsageError(
@@ -80,19 +83,19 @@ def _address(text: str | None, option: str) -> str | None:
     return text
 
 
-def _baseline(text: str | None, ini: str, *, force: bool) -> str | None:
-    """Return ``--load-baseline``, else the ini key ``load_baseline``: a file, a folder or ``last-met``; None for neither or ``none``."""
-    baseline = ini or None if text is None else text
-    baseline = None if baseline == NO_BASELINE else baseline
-    if baseline is None and force:
+def _baseline(text: str, *, force: bool) -> str | None:
+    """Return the baseline: a file, a folder or ``last-met``; None for neither or ``none``."""
+    if text and text != NO_BASELINE:
+        return text
+    if force:
         raise pytest.UsageError(
             "--load-baseline-force: there is nothing to force without --load-baseline"
         )
-    return baseline
+    return None
 
 
 def _history(text: str, root: Path) -> Path | None:
-    """Return ``--load-history`` as a writable path, relative to the root folder."""
+    """Return the file of the history as a writable path, relative to the root folder."""
     if not text:
         return None
     path = root / text
@@ -103,25 +106,27 @@ def _history(text: str, root: Path) -> Path | None:
     return path
 
 
-def parse_samples_location(text: str | None, ini: str, root: Path) -> str | None:
-    """Return ``--load-samples``, else the ini key ``load_samples``: a URI, or an absolute path; None for neither.
+def parse_samples_location(location: str, source: str, root: Path) -> str | None:
+    """Return where samples are stored: a URI, or an absolute path; None if it is empty.
 
-    A relative path is relative to the root folder.
+    :param source: the option or ini key, for messages.
+    :param root: a relative path is relative to it.
     """
-    option, location = ("load_samples (ini)", ini) if text is None else ("--load-samples", text)
     if not location:
         return None
     try:
-        check_samples_location(location, option)
+        check_samples_location(location, source)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     if "://" in location:
         return location.rstrip("/")
-    if not (root / location).is_dir():
+    folder = root / location
+    if not folder.is_dir():
         raise pytest.UsageError(
-            f"{option} {location}: {root / location} is not a folder: name one that all hosts share, or s3://BUCKET/PREFIX"
+            f"{source} {location}: {folder} is not a folder:"
+            " name one that all hosts share, or s3://BUCKET/PREFIX"
         )
-    return str(root / location).rstrip("/")
+    return str(folder).rstrip("/")
 
 
 def parse_listen_address(text: str | None) -> tuple[str, int] | None:
@@ -168,20 +173,33 @@ class Options:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
-        """Read the options of a session. :raises pytest.UsageError: one has a wrong value, or two contradict each other."""
+        """Read the options of a session.
+
+        :raises pytest.UsageError: one has a wrong value, or two contradict each other.
+        """
         option = config.option
+        baseline, baseline_source = option_or_ini(config, "load_baseline")
+        history, _ = option_or_ini(config, "load_history")
+        samples, samples_source = option_or_ini(config, "load_samples")
         return cls(
-            results=Path(config.rootpath, config.getini("load_results")), scale=parse_scale(option.load_scale),
-            duration=parse_cap(option.load_duration), force=option.load_force,
-            omb_json=None if option.load_omb_json is None else Path(option.load_omb_json), broker=option.load_broker,
-            target=_address(option.load_target, "--load-target"), admin=_address(option.load_admin_url, "--load-admin-url"),
+            results=Path(config.rootpath, config.getini("load_results")),
+            scale=parse_scale(option.load_scale),
+            duration=parse_cap(option.load_duration),
+            force=option.load_force,
+            omb_json=option.load_omb_json and Path(option.load_omb_json),
+            broker=option.load_broker,
+            target=_address(option.load_target, "--load-target"),
+            admin=_address(option.load_admin_url, "--load-admin-url"),
             image=check_image(option.load_image, option.load_broker, option.load_target),
-            spark_master=_address(option.load_spark_master, "--load-spark-master"), spark_remote=option.load_spark_remote,
-            spark_conf=parse_spark_conf(option.load_spark_conf), root=config.rootpath,
-            baseline=_baseline(option.load_baseline, config.getini("load_baseline"), force=option.load_baseline_force),
-            baseline_source="load_baseline (ini)" if option.load_baseline is None else "--load-baseline",
+            spark_master=_address(option.load_spark_master, "--load-spark-master"),
+            spark_remote=option.load_spark_remote,
+            spark_conf=parse_spark_conf(option.load_spark_conf),
+            root=config.rootpath,
+            baseline=_baseline(baseline, force=option.load_baseline_force),
+            baseline_source=baseline_source,
             baseline_force=option.load_baseline_force,
-            history=_history(option.load_history or config.getini("load_history"), config.rootpath),
-            hosts=config.stash.get(HOSTS, ()), metrics=parse_listen_address(option.load_metrics),
-            samples=parse_samples_location(option.load_samples, config.getini("load_samples"), config.rootpath),
-        )  # fmt: skip
+            history=_history(history, config.rootpath),
+            metrics=parse_listen_address(option.load_metrics),
+            hosts=config.stash.get(HOSTS, ()),
+            samples=parse_samples_location(samples, samples_source, config.rootpath),
+        )

@@ -1,11 +1,16 @@
-"""Broadcast rows: one row for the copies of one message that up to 64 subscriptions got. The conversion loses nothing.
+"""Broadcast rows: one row for the copies of one message that up to 64 subscriptions got.
 
-The 10 000 copies of a message to 10 000 subscribers have the same stream, sequence, bucket, size and intended time, and arrive at nearly
-the same time. Received rows would repeat all of this. A broadcast row has it once for 64 neighbouring subscriptions, a mask for each flag,
-and the time of each copy. Everything defined over received rows is therefore exact over broadcast rows too (docs/decisions/016).
+The conversion loses nothing.
 
-A second copy to a subscription starts a new row, as does a copy whose head or size differs (a damaged one). So does a multiple of 2**31 ns
-of the clock, so that the time from the first copy of a row to each other one fits 32 bits.
+The 10 000 copies of a message to 10 000 subscribers have the same stream, sequence, bucket, size
+and intended time, and arrive at nearly the same time. Received rows would repeat all of this. A
+broadcast row has it once for 64 neighbouring subscriptions, a mask for each flag, and the time of
+each copy. Everything defined over received rows is therefore exact over broadcast rows too
+(docs/decisions/016).
+
+A second copy to a subscription starts a new row, as does a copy whose head or size differs (a
+damaged one). So does a multiple of 2**31 ns of the clock, so that the time from the first copy of a
+row to each other one fits 32 bits.
 """
 
 from __future__ import annotations
@@ -61,9 +66,11 @@ def pack_copies(copies: Columns) -> dict[str, NDArray[Any]]:
 
 
 def unpack_copies(rows: Columns) -> dict[str, NDArray[Any]]:
-    """Convert broadcast rows to received rows, ordered by row and subscription; all columns of ``samples.RECEIVED`` except ``consumer``.
+    """Convert broadcast rows to received rows, ordered by row and subscription; all columns of
+    ``samples.RECEIVED`` except ``consumer``.
 
-    :param rows: the columns of ``samples.BROADCAST``; lists have the numbers of all rows end to end, one for each set bit of ``got``.
+    :param rows: the columns of ``samples.BROADCAST``; lists have the numbers of all rows end to
+        end, one for each set bit of ``got``.
     """
     row, bit = bits(rows["got"])
     flags = np.zeros(len(row), np.int8)
@@ -107,7 +114,9 @@ def _order(keys: list[NDArray[Any]]) -> NDArray[np.intp]:
 
 
 def _starts(keys: Columns, same: Columns) -> NDArray[np.intp]:
-    """Return the positions where a new row begins: another place, other shared columns, or a second copy to a subscription."""
+    """Return the positions where a new row begins: another place, other shared columns, or a second
+    copy to a subscription.
+    """
     new = (
         np.diff(keys["bit"]) <= 0
     )  # bits ascend within a place, so this is another place or a second copy

@@ -1,8 +1,10 @@
-"""Random draws that are the same on every machine and with every numpy version: a counter hash and a weighted choice.
+"""Random draws that are the same on every machine and with every numpy version: a counter hash and
+a weighted choice.
 
-Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable
-pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``, a dozen integer operations. A numpy Generator is not used, because
-numpy promises stable streams only for its bit generators, not for ``Generator.choice`` or ``integers``. Random access also makes draws
+Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood,
+"Fast splittable pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``, a dozen
+integer operations. A numpy Generator is not used, because numpy promises stable streams only for
+its bit generators, not for ``Generator.choice`` or ``integers``. Random access also makes draws
 independent of how messages are cut into bursts, and the state of a stream is one integer.
 """
 
@@ -77,12 +79,16 @@ def subkeys(key: int, indexes: Streams) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class WeightedChoice:
-    """A weighted choice by Walker's alias method, in integers: slots of equal width, each split between two choices.
+    """A weighted choice by Walker's alias method, in integers: slots of equal width, each split
+    between two choices.
 
-    The top ``64 - shift`` bits of a draw are its slot. A draw below ``split`` gives the slot's own choice, any other its alias. A choice of
-    weight 0 has no draw at all, because its part of its slot is empty.
+    The top ``64 - shift`` bits of a draw are its slot. A draw below ``split`` gives the slot's own
+    choice, any other its alias. A choice of weight 0 has no draw at all, because its part of its
+    slot is empty.
 
-    :param split: uint64, one per slot. :param own: uint16. :param alias: uint16.
+    :param split: uint64, one per slot.
+    :param own: uint16.
+    :param alias: uint16.
     """
 
     shift: np.uint64
@@ -124,7 +130,9 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
 
 
 def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
-    """Make the alias table of the weights above 0 alone, so that its draws do not depend on the number or position of zeros."""
+    """Make the alias table of the weights above 0 alone, so that its draws do not depend on the
+    number or position of zeros.
+    """
     above = np.flatnonzero(weights).astype(np.uint16)
     table = weighted_choice(weights[above].tolist())
     padded = np.pad(
@@ -134,7 +142,9 @@ def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
 
 
 def _shares(weights: Sequence[float]) -> list[int]:
-    """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of rounding."""
+    """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of
+    rounding.
+    """
     if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
         raise ValueError(
             f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0"

@@ -1,8 +1,9 @@
 """The due time of delayed messages: a pure function of the profile and of (seed, stream, sequence).
 
-Brokers take the due time as whole milliseconds of wall time (``deliver_at_time`` of Pulsar's ``MessageMetadata``). So a message is *due* at
-the first whole millisecond at or after its intended time plus its delay. Every process that knows the run's clock computes the same due
-time, so no envelope and no sample has to carry it (docs/decisions/018).
+Brokers take the due time as whole milliseconds of wall time (``deliver_at_time`` of Pulsar's
+``MessageMetadata``). So a message is *due* at the first whole millisecond at or after its intended
+time plus its delay. Every process that knows the run's clock computes the same due time, so no
+envelope and no sample has to carry it (docs/decisions/018).
 """
 
 from __future__ import annotations
@@ -36,10 +37,14 @@ _READINGS: Final = 20
 class Delays:
     """The delays of the messages of one phase.
 
-    :param least: shortest delay, whole ms. :param most: longest delay; all whole ms from ``least`` to ``most`` are equally likely.
-    :param at: instead of both, ns after the phase's start: messages intended earlier are due then, later ones are not delayed.
-    :param tick: ns; a message may come this much early, and may overtake others that are due less than this earlier.
-    :param start: the phase's start, ns of the run's clock. :param wall: wall clock minus the run's clock, ns.
+    :param least: shortest delay, whole ms.
+    :param most: longest delay; all whole ms from ``least`` to ``most`` are equally likely.
+    :param at: instead of both, ns after the phase's start: messages intended earlier are due then,
+        later ones are not delayed.
+    :param tick: ns; a message may come this much early, and may overtake others that are due less
+        than this earlier.
+    :param start: the phase's start, ns of the run's clock.
+    :param wall: wall clock minus the run's clock, ns.
     """
 
     seed: int
@@ -58,7 +63,10 @@ class Delays:
     def on_the_wire(
         self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column
     ) -> Column:
-        """Return due times in ms since the epoch, int64; :data:`AT_ONCE` if not delayed. :param intended: ns of the run's clock."""
+        """Return due times in ms since the epoch, int64; :data:`AT_ONCE` if not delayed.
+
+        :param intended: ns of the run's clock.
+        """
         if self.at is not None:
             moment = self.start + self.at
             return np.where(intended < moment, -(-(moment + self.wall) // MILLISECOND), AT_ONCE)
@@ -94,7 +102,9 @@ class Delays:
 
 
 def wall_offset(wall: Callable[[], int], clock: Callable[[], int]) -> int:
-    """Return wall clock minus ``clock``, ns, by the quickest of several readings: a process that is interrupted in one reads it wrong."""
+    """Return wall clock minus ``clock``, ns, by the quickest of several readings: a process that is
+    interrupted in one reads it wrong.
+    """
     readings = []
     for _ in range(_READINGS):
         before, now, after = clock(), wall(), clock()

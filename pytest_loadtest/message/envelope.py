@@ -1,12 +1,14 @@
 """The envelope at the head of every payload, written and read as columns.
 
-Full form, 32 bytes little-endian: magic u16, version u8, bucket u8, nonce u32, stream u32, check u32, sequence u64, intended i64.
-Compact form, 16 bytes, for payloads of 16 to 31: magic u8, version u8, nonce u16 (the low half), stream u24, bucket u8, sequence
-u32, check u32; it leaves out ``intended``, which the plan's arithmetic gives. The form follows from the payload's size.
+Full form, 32 bytes little-endian: magic u16, version u8, bucket u8, nonce u32, stream u32, check
+u32, sequence u64, intended i64. Compact form, 16 bytes, for payloads of 16 to 31: magic u8, version
+u8, nonce u16 (the low half), stream u24, bucket u8, sequence u32, check u32; it leaves out
+``intended``, which the plan's arithmetic gives. The form follows from the payload's size.
 
-``check`` is a multilinear hash (strongly universal over random constants: Lemire and Kaser, "Strongly universal string hashing
-is fast", 2014): every other 32-bit word times an odd 64-bit constant of its own; the upper half of their sum is the check. With
-these constants no damage to one byte or two bits passes as whole (a test tries all of it); other damage passes once in 2**32.
+``check`` is a multilinear hash (strongly universal over random constants: Lemire and Kaser,
+"Strongly universal string hashing is fast", 2014): every other 32-bit word times an odd 64-bit
+constant of its own; the upper half of their sum is the check. With these constants no damage to one
+byte or two bits passes as whole (a test tries all of it); other damage passes once in 2**32.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _VERSION: Final = 1
 _MARK: Final = 0x4C50 | _VERSION << 16  # "PL" and the version: the first three bytes
 _COMPACT_MARK: Final = 0x63 | _VERSION << 8  # "c", which begins no full form
 _CHECK: Final = 3  # index of the check among the 32-bit words, in both forms
-# The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 if the check fits.
+# The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 if the
+# check fits.
 _FACTORS: Final = (
     0x9FB21C651E98DF25, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 2**64 - 2**32,
     0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3,
@@ -65,10 +68,12 @@ def encode_heads(
     pool: Enveloped, *, nonce: int, stream: NDArray[np.int32], seq: NDArray[np.int64], intended: NDArray[np.int64],
     payload: NDArray[np.uint16],
 ) -> NDArray[np.uint8]:  # fmt: skip
-    """Write the envelopes of messages: ``(n, 32)`` uint8; a compact one takes the first 16 bytes, and the others are zero.
+    """Write the envelopes of messages: ``(n, 32)`` uint8; a compact one takes the first 16 bytes,
+    and the others are zero.
 
     :param nonce: 32 bits.
-    :raises OverflowError: the pool has compact payloads, and a stream is 2**24 or more or a sequence 2**32 or more.
+    :raises OverflowError: the pool has compact payloads, and a stream is 2**24 or more or a
+        sequence 2**32 or more.
     """
     heads = np.empty((len(payload), 8), _U32)
     wide = heads.view(_I64)
@@ -96,7 +101,10 @@ def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int) -> No
 
 
 def _sum(words: Words) -> Words:
-    """Return the hash of each head, ``(n, 8)`` words. Its upper half is the check if the check word is still 0, and 0 if the check fits."""
+    """Return the hash of each head, ``(n, 8)`` words.
+
+    Its upper half is the check if the check word is still 0, and 0 if the check fits.
+    """
     total: Words = words.dot(
         _SUM
     )  # for a few rows of integers it takes a tenth of the time of ``@``
@@ -112,8 +120,12 @@ def _fits(words: Words) -> Mask:
 class Heads:
     """The columns of envelopes that were read; all but ``kind`` are valid only where it is OURS.
 
-    :param stream: int32. :param seq: int64. :param intended: int64 ns, -1 in the compact form. :param bucket: int16.
-    :param kind: uint8: OURS; FOREIGN, of another run or no envelope; CORRUPT, damaged, and of this run as far as can be seen.
+    :param stream: int32.
+    :param seq: int64.
+    :param intended: int64 ns, -1 in the compact form.
+    :param bucket: int16.
+    :param kind: uint8: OURS; FOREIGN, of another run or no envelope; CORRUPT, damaged, and of this
+        run as far as can be seen.
     """
 
     stream: NDArray[np.int32]
@@ -124,9 +136,12 @@ class Heads:
 
 
 def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32], nonce: int) -> Heads:
-    """Read envelopes. The result shares no memory with ``heads``, because a driver may use its buffer again.
+    """Read envelopes.
 
-    :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded. :param size: bytes of each whole payload.
+    The result shares no memory with ``heads``, because a driver may use its buffer again.
+
+    :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
+    :param size: bytes of each whole payload.
     """
     heads = np.ascontiguousarray(heads)
     wide = heads.view(_I64)
@@ -188,8 +203,11 @@ def _compact_kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
 def _kind(marked: Mask, own: Mask, whole: Mask, once: Mask) -> NDArray[np.uint8]:
     """Return the kinds that follow from magic, nonce and check.
 
-    :param marked: magic and version are right. :param own: the nonce is this run's. :param whole: the check fits the words as they are.
-    :param once: the check fits the words with this run's magic, version and nonce in place of theirs.
+    :param marked: magic and version are right.
+    :param own: the nonce is this run's.
+    :param whole: the check fits the words as they are.
+    :param once: the check fits the words with this run's magic, version and nonce in place of
+        theirs.
     """
     kind = np.where(own | once | (marked & ~whole), np.uint8(CORRUPT), np.uint8(FOREIGN))
     kind[marked & own & whole] = OURS

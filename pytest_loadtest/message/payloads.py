@@ -1,4 +1,6 @@
-"""Payloads: the distribution of sizes, the pool of payloads made from it, and the weighted choice among them."""
+"""Payloads: the distribution of sizes, the pool of payloads made from it, and the weighted choice
+among them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ _32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is the profile's key."""
+    """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is
+    the profile's key.
+    """
 
     name: str
     low: int
@@ -46,7 +50,8 @@ class Bucket:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Parse a size range: ``"1KB-4KB"`` → (1024, 4096), the sizes from 1024 up to, but without, 4096.
+    """Parse a size range: ``"1KB-4KB"`` → (1024, 4096), the sizes from 1024 up to, but without,
+    4096.
 
     :raises ValueError: not two sizes, or nothing between them.
     """
@@ -90,16 +95,22 @@ class Filling:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PayloadPool:
-    """All payloads that can be sent, with their bodies made once. One row per payload in every column.
+    """All payloads that can be sent, with their bodies made once.
 
-    Stages may have distributions of their own: number 0 is the profile's, followed by one for each of ``build_pool``'s ``more``.
+    One row per payload in every column.
+
+    Stages may have distributions of their own: number 0 is the profile's, followed by one for each
+    of ``build_pool``'s ``more``.
 
     :param filling: the content of bodies.
-    :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket.
-    :param weights_of: by distribution, float64, sum 1; a payload that only other distributions have weighs 0.
+    :param sizes: int32, bytes of the whole payload.
+    :param buckets: int16, index of the size bucket.
+    :param weights_of: by distribution, float64, sum 1; a payload that only other distributions have
+        weighs 0.
     :param bucket_names: of all distributions; the same key is the same bucket.
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
-    :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics do not differ.
+    :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
+        do not differ.
     """
 
     filling: Filling
@@ -128,7 +139,8 @@ class PayloadPool:
 
     @cached_property
     def bodies(self) -> tuple[bytes, ...]:
-        """The bytes after each head; with ``checksum`` the last 4 are the CRC-32 (little-endian) of the rest of the body.
+        """The bytes after each head; with ``checksum`` the last 4 are the CRC-32 (little-endian) of
+        the rest of the body.
 
         Made at the first access: a plan needs sizes only.
         """
@@ -164,7 +176,8 @@ class PayloadPool:
         return tuple(map(draws.sparse_choice, self.weights_of))
 
     def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
-        """Return the table of a distribution: the number of one of the pool's own, or other weights for its size buckets.
+        """Return the table of a distribution: the number of one of the pool's own, or other weights
+        for its size buckets.
 
         :raises UsageError: a bucket that the pool does not have, or no weight above 0.
         """
@@ -232,17 +245,25 @@ def build_pool(
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
 ) -> PayloadPool:
-    """Make the payloads of a distribution or of one size, and those of the stages' own distributions.
+    """Make the payloads of a distribution or of one size, and those of the stages' own
+    distributions.
 
-    :param representative: the sizes for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``, which is
-        ``per_bucket`` sizes spread evenly inside, 16 if that is 1. A bucket of weight 0 keeps its index and gets no payload.
-    :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise all zeros, or ``file_content``.
-    :param pool_size: number of different random bodies for ``message_size`` (OMB's ``randomizedPayloadPoolSize``).
-    :param file_content: exactly ``message_size`` bytes; envelope and checksum replace the bytes at its beginning and end.
+    :param representative: the sizes for a bucket: its ``midpoint``, its ``max`` (the last size
+        inside), or ``uniform``, which is ``per_bucket`` sizes spread evenly inside, 16 if that is
+        1. A bucket of weight 0 keeps its index and gets no payload.
+    :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise
+        all zeros, or ``file_content``.
+    :param pool_size: number of different random bodies for ``message_size`` (OMB's
+        ``randomizedPayloadPoolSize``).
+    :param file_content: exactly ``message_size`` bytes; envelope and checksum replace the bytes at
+        its beginning and end.
     :param max_size: the target's limit on a whole payload.
-    :param per_bucket: payloads of each size bucket, equally likely; several of one size only if bodies are random.
-    :param more: distributions of stages. The pool has the buckets of all; buckets with the same key are one.
-    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
+    :param per_bucket: payloads of each size bucket, equally likely; several of one size only if
+        bodies are random.
+    :param more: distributions of stages. The pool has the buckets of all; buckets with the same key
+        are one.
+    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets
+        or payloads; a file of another size.
     """
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
@@ -281,7 +302,9 @@ def build_pool(
 
 
 def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
-    """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0 in any distribution."""
+    """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0
+    in any distribution.
+    """
     union: dict[str, Bucket] = {}
     for buckets in distributions:
         weights = [bucket.weight for bucket in buckets]
@@ -301,7 +324,10 @@ def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
 
 
 def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
-    """Return the weight of each payload in a distribution. :param rows: the name of its bucket."""
+    """Return the weight of each payload in a distribution.
+
+    :param rows: the name of its bucket.
+    """
     total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
     share = {
         bucket.name: bucket.weight / total / payloads[bucket.name]
@@ -312,7 +338,9 @@ def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float
 
 
 def body_ok(data: bytes) -> bool:
-    """Return true if the checksum of a whole payload (the profile's ``checksum: true``) matches its body."""
+    """Return true if the checksum of a whole payload (the profile's ``checksum: true``) matches its
+    body.
+    """
     head = HEAD if len(data) >= HEAD else COMPACT_HEAD
     if len(data) < head + CHECKSUM:
         return False
@@ -322,7 +350,9 @@ def body_ok(data: bytes) -> bool:
 
 
 class PayloadChooser:
-    """Chooses the payloads of messages: a pure function of (seed, stream, number of the message) and the distribution."""
+    """Chooses the payloads of messages: a pure function of (seed, stream, number of the message)
+    and the distribution.
+    """
 
     def __init__(self, pool: PayloadPool, seed: int, streams: Streams) -> None:
         self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
@@ -335,7 +365,8 @@ class PayloadChooser:
     ) -> NDArray[np.uint16]:
         """Return one payload for each message.
 
-        :param index: position of its stream among ``streams``. :param seq: its number in the stream.
+        :param index: position of its stream among ``streams``.
+        :param seq: its number in the stream.
         :param table: the table of its distribution; by default of the pool's first.
         """
         return (table or self._table).choose(draws.draw_each(self._keys.take(index), seq))
@@ -344,7 +375,9 @@ class PayloadChooser:
 def whole_payloads(
     pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
 ) -> list[bytes]:
-    """Return whole payloads, for clients that take one message at a time; ``heads`` from ``envelope.encode_heads``."""
+    """Return whole payloads, for clients that take one message at a time; ``heads`` from
+    ``envelope.encode_heads``.
+    """
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         fronts = [
@@ -355,7 +388,8 @@ def whole_payloads(
 
 
 class TopicChooser:
-    """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream, number of the message).
+    """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream,
+    number of the message).
 
     All payloads of the topic's size are equally likely.
 
@@ -377,7 +411,9 @@ class TopicChooser:
     def draw(
         self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice
     ) -> NDArray[np.uint16]:
-        """Return one payload for each message; ``table`` is ignored, because the topic decides the size."""
+        """Return one payload for each message; ``table`` is ignored, because the topic decides the
+        size.
+        """
         word = draws.draw_each(self._keys.take(index), seq) >> _32
         within = (word * self._count[index]) >> _32
         return (self._first[index] + within.astype(np.int64)).astype(np.uint16)
@@ -387,7 +423,10 @@ Chooser = PayloadChooser | TopicChooser
 
 
 def make_chooser(pool: PayloadPool, seed: int, streams: Streams, topics: int) -> Chooser:
-    """Return the chooser for some streams. :param topics: number of the run's topics, to which streams are assigned round robin."""
+    """Return the chooser for some streams.
+
+    :param topics: number of the run's topics, to which streams are assigned round robin.
+    """
     if not pool.of_topics:
         return PayloadChooser(pool, seed, streams)
     return TopicChooser(pool, seed, streams, stream_column(streams) % topics)

@@ -1,9 +1,11 @@
 """The columns of samples, as the recorder writes them and Spark reads them.
 
-A *sent* row is one message that a producer had to send, a *received* row is one copy that a consumer got. If a message goes to many
-subscriptions of one consumer each, a *broadcast* row replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times
-are CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and ``status`` has the reason. All integers
-are signed: Spark turns unsigned 64-bit columns into decimals.
+A *sent* row is one message that a producer had to send, a *received* row is one copy that a
+consumer got. If a message goes to many subscriptions of one consumer each, a *broadcast* row
+replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times are
+CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and
+``status`` has the reason. All integers are signed: Spark turns unsigned 64-bit columns into
+decimals.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Final, NamedTuple
 
 
 class Column(NamedTuple):
-    """A column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or meaning."""
+    """A column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or
+    meaning.
+    """
 
     name: str
     type: str
@@ -31,9 +35,12 @@ class Status(enum.IntEnum):
     PENDING = -1  # in memory only, never in a file
     ACKED = 0
     FAILED = 1  # answered with an error, by the client or the target
-    DROPPED = 2  # never handed to the client: later than maxSendDelay, mostly by the generator's own delay
+    # never handed to the client: later than maxSendDelay, mostly by the generator's own delay
+    DROPPED = 2
     UNKNOWN = 3  # handed over, and not answered before the drain ended
-    BLOCKED = 4  # never handed to the client: later than maxSendDelay, mostly because its stream's window was full
+    # never handed to the client: later than maxSendDelay, mostly because its stream's window was
+    # full
+    BLOCKED = 4
 
 
 NEVER_SENT: Final = (Status.DROPPED, Status.BLOCKED)
@@ -122,7 +129,10 @@ BROADCAST: Final = (
 )
 
 WIDTH: Final = 64
-"""Subscriptions of one broadcast row. Topics with at least this many, of one consumer each, are recorded in broadcast rows."""
+"""Subscriptions of one broadcast row.
+
+Topics with at least this many, of one consumer each, are recorded in broadcast rows.
+"""
 KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"

@@ -1,4 +1,6 @@
-"""Sizes of payloads: the sizes that represent a range, the sizes that can be sent, and the joining of ranges."""
+"""Sizes of payloads: the sizes that represent a range, the sizes that can be sent, and the joining
+of ranges.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ UNIFORM_SIZES: Final = 16
 def representatives(low: int, high: int, kind: str, count: int) -> list[int]:
     """Return the sizes that represent [low, high).
 
-    :param kind: ``midpoint`` or ``max`` (the last size inside): ``count`` times the same size. ``uniform``: ``count`` sizes spread
-        evenly, each in the middle of its part; if ``count`` is 1, :data:`UNIFORM_SIZES`, or every size of a narrower range once.
+    :param kind: ``midpoint`` or ``max`` (the last size inside): ``count`` times the same size.
+        ``uniform``: ``count`` sizes spread evenly, each in the middle of its part; if ``count`` is
+        1, :data:`UNIFORM_SIZES`, or every size of a narrower range once.
     :raises ValueError: an unknown kind.
     """
     if kind == "midpoint":
@@ -38,7 +41,8 @@ def representatives(low: int, high: int, kind: str, count: int) -> list[int]:
 def check_payload_count(payloads: Sequence[int], per_bucket: int, most: int) -> None:
     """Check the number of payloads.
 
-    :param payloads: payloads of each bucket: ``per_bucket``, or, for the first, ``randomizedPayloadPoolSize``.
+    :param payloads: payloads of each bucket: ``per_bucket``, or, for the first,
+        ``randomizedPayloadPoolSize``.
     :raises ValueError: more than ``most`` together.
     """
     if sum(payloads) <= most:
@@ -71,7 +75,8 @@ class Sized(Protocol):
 
 
 class SizeLimits:
-    """The sizes that can be sent: with room for head and ``tail`` bytes of checksum, and not above the target's limit.
+    """The sizes that can be sent: with room for head and ``tail`` bytes of checksum, and not above
+    the target's limit.
 
     ``moved`` counts the sizes that had to be changed.
     """
@@ -100,7 +105,9 @@ class SizeLimits:
         return fitting
 
     def sizes(self, bucket: Sized, kind: str, payloads: int, randomized: bool) -> list[int]:
-        """Return the sizes of a bucket's payloads; several of one size only if their bodies are random: others would be equal."""
+        """Return the sizes of a bucket's payloads; several of one size only if their bodies are
+        random: others would be equal.
+        """
         low, high, count = bucket.low, bucket.high, payloads
         if not randomized:
             count = min(payloads, high - low) if kind == "uniform" else 1
@@ -146,10 +153,12 @@ def join_smallest(ranges: Sequence[Range]) -> list[Range]:
 
 
 def join_ranges(ranges: Sequence[Range], most: int) -> list[Range]:
-    """Join neighbouring ranges (ascending) until at most ``most`` are left, so that sizes move as few bytes as possible.
+    """Join neighbouring ranges (ascending) until at most ``most`` are left, so that sizes move as
+    few bytes as possible.
 
-    No joined range exceeds a product of weight and width, the smallest that leaves at most ``most`` ranges. So ranges are narrow where most
-    messages are, and the few large messages, which make most of the bytes, keep their sizes too.
+    No joined range exceeds a product of weight and width, the smallest that leaves at most ``most``
+    ranges. So ranges are narrow where most messages are, and the few large messages, which make
+    most of the bytes, keep their sizes too.
     """
     if len(ranges) <= most:
         return list(ranges)
@@ -167,7 +176,9 @@ def join_ranges(ranges: Sequence[Range], most: int) -> list[Range]:
 
 
 def _ends(rows: Sequence[tuple[int, int, float]], limit: float) -> list[int]:
-    """Return the end of each joined range, which takes neighbours as long as weight times width is within the limit."""
+    """Return the end of each joined range, which takes neighbours as long as weight times width is
+    within the limit.
+    """
     ends, first, weight = [], 0, 0.0
     for number, (_, high, more) in enumerate(rows):
         if number > first and (weight + more) * (high - rows[first][0]) > limit:

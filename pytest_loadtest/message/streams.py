@@ -1,7 +1,7 @@
 """The numbers of a worker's streams.
 
-They are evenly spaced, a ``range``, unless consumers are paired with producers by host (:mod:`pytest_loadtest.schedule.pairing`): then they
-are a column of ascending numbers.
+They are evenly spaced, a ``range``, unless consumers are paired with producers by host
+(:mod:`pytest_loadtest.schedule.pairing`): then they are a column of ascending numbers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def streams_document(streams: Streams) -> list[int] | dict[str, list[int]]:
 
 
 def streams_of_document(document: Any) -> Streams:
-    """Read the numbers from a manifest. :raises KeyError, TypeError, ValueError: they are not there."""
+    """Read the numbers from a manifest.
+
+    :raises KeyError, TypeError, ValueError: they are not there.
+    """
     if isinstance(document, dict):
         return np.array(document["numbers"], np.int64)
     start, stop, step = map(int, document)

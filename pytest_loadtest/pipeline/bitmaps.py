@@ -1,7 +1,13 @@
-"""Bitmaps of messages offered, acknowledged and received: one bit for each message, 64 sequences of a stream to a word. numpy only.
+"""Bitmaps of messages offered, acknowledged and received, 64 sequences to a word. numpy only.
 
-A table of words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``)
-and greatest values (``WORD_ENDS``). A column that a table lacks is 0.
+The rule: a message has one bit in each mask, so a message that came twice is received once, an
+acknowledged one that did not come is lost, and both are found by comparing whole words. A table of
+words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and
+greatest values (``WORD_ENDS``). A column that a table lacks is 0.
+
+Spark's workers (:mod:`pytest_loadtest.pipeline.executor`) make words of the rows that they read,
+and count the words of each slot after the shuffle. The controller only asks here for the number of
+words, in :mod:`pytest_loadtest.pipeline.aggregate`.
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ from pytest_loadtest.pipeline.kernel import copies_of, measured
 from pytest_loadtest.pipeline.tables import (
     Table,
     bucket_totals,
+    column_of,
     count_bits,
+    cut_by,
     delivery_totals,
     lost_edges,
     piece_totals,
@@ -37,6 +45,7 @@ WORD_BITS = 6
 WORD_SUMS = ("offered_rows", "copies")
 # Only words of broadcasts have these.
 WORD_ENDS = ("last", "last_without_own", "early", "due")
+_WAYS = dict.fromkeys(WORD_SUMS, np.add) | dict.fromkeys(WORD_ENDS, np.maximum)
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
 # Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the
 # controller and every task.
@@ -82,15 +91,18 @@ class Words:
         marks = max(len(self.planes) + 2, 4)
         if (self._all_words() << WORD_BITS + marks).bit_length() > 63:
             raise NoData(
-                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be counted: ask for longer windows"
+                f"{self._words:,} words of messages in {self.pieces:,} windows are more than can be"
+                " counted: ask for longer windows"
             )
 
     def _all_words(self) -> int:
-        """Return the number of words over all subscriptions and pieces, as a Python integer, which cannot overflow."""
+        """Return the number of words over all subscriptions and pieces, without overflow."""
         return self._words * max(self.run.subscriptions, 1) * self.pieces
 
     def sent(self, rows: Rows) -> Table:
-        """Return the words of sent messages for every subscription: rows, and masks of messages offered, acked and resent.
+        """Return the words of sent messages for every subscription.
+
+        They have the number of rows, and masks of messages offered, acked and resent.
 
         The number of a message's size bucket is stored in *planes*: one mask for
         each of its bits. An invalid bucket number becomes one more than the last
@@ -122,35 +134,40 @@ class Words:
         return every
 
     def copies(self, rows: Rows, begin: int, end: int) -> Table:
-        """Return the words of copies: rows, and masks of messages received, punctual, and received from ``begin`` until ``end``.
+        """Return the words of copies.
+
+        They have the number of rows, and masks of messages received, punctual, and received from
+        ``begin`` until ``end``.
 
         :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the
             phase is cut for objectives.
         """
         rows = copies_of(rows, self.run)
-        punctual = rows["flags"] & int(Flag.LATE) == 0
-        came = (
-            rows["received"]
-            if self.run.delays is None
-            else rows["intended"] + self.run.lateness(rows)
-        )
-        in_time = (came >= begin) & (came < end)
-        marks = {"punctual": punctual, "in_time": in_time} | self._before_ends(rows, came - begin)
+        arrived = rows["received"]
+        if self.run.delays is not None:
+            arrived = rows["intended"] + self.run.lateness(rows)
+        marks = {
+            "punctual": rows["flags"] & int(Flag.LATE) == 0,
+            "in_time": (arrived >= begin) & (arrived < end),
+        }
+        marks |= self._before_ends(rows, arrived - begin)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
         # Equal neighbours in the sorted numbers are second copies.
         further = number[1:][number[1:] == number[:-1]]
-        return self._with_ends(_apart(table, further) if len(further) else table, rows)
+        if len(further):
+            table = _apart(table, further)
+        return self._with_ends(table, rows)
 
-    def _before_ends(self, rows: Rows, came: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+    def _before_ends(self, rows: Rows, arrived: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
         """Return masks of copies before the end of their window or tenth.
 
-        :param came: arrivals, ns after the shifted start.
+        :param arrived: ns after the shifted start.
         """
         cut = self.run.slice_cut
         if cut is None:
             return {}
         piece = cut.of(self.run.seconds(rows["intended"]))
-        return {name: came < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
+        return {name: arrived < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         """Return the numbers of messages with their piece.
@@ -176,41 +193,41 @@ class Words:
         return number
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = ((self._base - self._first) << WORD_BITS)[
-            rows["stream"]
-        ] + rows["seq"]
+        # Of sequence 0 of each stream.
+        zero = (self._base - self._first) << WORD_BITS
+        number: NDArray[np.int64] = zero[rows["stream"]] + rows["seq"]
         return number
 
     def compact(self, parts: Sequence[Table]) -> Table:
-        """Merge tables of words, in order; a word with a message that came more than once keeps all its rows."""
-        rows = _in_order(
-            parts, [name for name in self._columns() if any(name in part for part in parts)]
-        )
+        """Merge tables of words, in order; a word with a repeated message keeps all its rows."""
+        present = set().union(*parts)
+        rows = _in_order(parts, [name for name in self._columns() if name in present])
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
             # More copies than distinct messages: some came twice, and how often each did is known
             # from the single rows only.
-            repeated = np.add.reduceat(rows["copies"], starts) > count_bits(
-                _any(rows["got"], starts)
-            )
+            received = count_bits(_any(rows["got"], starts))
+            repeated = np.add.reduceat(rows["copies"], starts) > received
             alone = np.repeat(repeated, _lengths(starts, rows["word"]))
             alone[starts] = True
             starts = np.flatnonzero(alone)
         return _combined(rows, starts)
 
     def merge(self, parts: Sequence[Table]) -> Table:
-        """Merge tables of words, in order, each word once; add ``copies_of_resent``, the copies of resent messages."""
+        """Merge tables of words, in order, each word once.
+
+        The result has one more column: ``copies_of_resent``, the copies of resent messages.
+        """
         rows = _in_order(parts, self._columns())
         starts = _starts(rows["word"])
         merged = _combined(rows, starts)
         merged["copies_of_resent"] = np.zeros_like(merged["word"])
         if merged["resent"].any():
             # The messages of a row came equally often, so this division has no remainder.
-            each = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
+            times = rows["copies"] // np.maximum(count_bits(rows["got"]), 1)
             resent = np.repeat(merged["resent"], _lengths(starts, rows["word"]))
-            merged["copies_of_resent"] = np.add.reduceat(
-                each * count_bits(rows["got"] & resent), starts
-            )
+            copies = times * count_bits(rows["got"] & resent)
+            merged["copies_of_resent"] = np.add.reduceat(copies, starts)
         return merged
 
     def _columns(self) -> tuple[str, ...]:
@@ -221,9 +238,8 @@ class Words:
 
         :param table: the words of one slot, merged.
         """
-        return ranges_of(
-            self._together(table["word"][table["copies"] > count_bits(table["got"])]), RANGES
-        )
+        word = table["word"][table["copies"] > count_bits(table["got"])]
+        return ranges_of(self._together(word), RANGES)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return these words and those whose copies must be compared with theirs.
@@ -244,13 +260,11 @@ class Words:
         return self.pieces << bits
 
     def slots(self, table: Table) -> Iterator[tuple[int, Table]]:
-        """Yield number and words of each slot. :param table: in the order of its words."""
-        slot = table["word"] // self.slot_words(SLOT_BITS)
-        starts = _starts(slot)
-        for number, low, high in zip(
-            slot[starts].tolist(), starts, np.append(starts, len(slot))[1:], strict=True
-        ):
-            yield number, {name: column[low:high] for name, column in table.items()}
+        """Yield number and words of each slot.
+
+        :param table: in the order of its words.
+        """
+        return cut_by(table, table["word"] // self.slot_words(SLOT_BITS))
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
         """Return the tables counted from all words of one slot.
@@ -259,12 +273,15 @@ class Words:
         :param ranges: of lost messages, at most.
         """
         named = self.named(table)
-        return {
+        tables = {
             "repeated": self.repeated(table),
             "deliveries": delivery_totals(named),
             "buckets": bucket_totals(named, len(self.run.buckets)),
             "edges": lost_edges(self.named(self._whole(table)), self.run.stream_topics, ranges),
-        } | ({} if self.run.slice_cut is None else {"pieces": piece_totals(named)})
+        }
+        if self.run.slice_cut is not None:
+            tables["pieces"] = piece_totals(named)
+        return tables
 
     def _whole(self, table: Table) -> Table:
         """Return the words of all pieces together: ranges of lost messages may cross them."""
@@ -275,18 +292,22 @@ class Words:
         return whole | {"word": whole["word"] * self.pieces}
 
     def named(self, table: Table) -> Table:
-        """Return the table with columns for subscription, stream and piece, and with words numbered within their stream."""
+        """Return the table with columns for subscription, stream and piece.
+
+        Its words are numbered within their stream.
+        """
         word, piece = np.divmod(table["word"], self.pieces)
         subscription, word = np.divmod(word, max(self._words, 1))
         stream = np.searchsorted(self._base, word, side="right") - 1
-        own = word + (self._first - self._base)[stream]
-        none = np.zeros_like(table["word"])
-        expected = table.get("acked", none) if self.run.subscriptions else none
+        if self.run.subscriptions:
+            expected = column_of(table, "acked")
+        else:
+            expected = np.zeros_like(word)
         return {
             **table,
             "subscription": subscription,
             "stream": stream,
-            "word": own,
+            "word": word + (self._first - self._base)[stream],
             "piece": piece,
             "expected": expected,
         }
@@ -295,7 +316,11 @@ class Words:
 def words(
     number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]], names: tuple[str, str]
 ) -> dict[str, NDArray[np.int64]]:
-    """Return numbers as bitmaps: for each word their count and mask, and for every mark the mask of numbers that have it at least once.
+    """Return numbers as bitmaps.
+
+    Each word has their count, their mask, and for every mark the mask of numbers that have it at
+    least once. Numbers 1, 1 and 66, the last one marked, become words 0 and 1 with counts 2 and 1,
+    masks 0b10 and 0b100, and masks 0 and 0b100 for the mark.
 
     :param names: of the columns for count and mask.
     """
@@ -326,8 +351,11 @@ def _words_and_order(
     return table, number
 
 
-def _apart(table: Table, further: NDArray[np.int64]) -> Table:
-    """Split words into rows of first and of further copies, so that the messages of one row came equally often.
+def _apart(table: Table, further: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Split words into rows of first and of further copies.
+
+    The messages of one row came equally often: of copies of the messages 1, 1, 1 and 2 the row of
+    first copies has both messages, and another row has message 1, with 2 further copies.
 
     :param table: the words of all copies.
     :param further: the message number of every copy but the first.
@@ -347,32 +375,30 @@ def _in_order(parts: Sequence[Table], columns: Sequence[str]) -> dict[str, NDArr
     order = np.argsort(word, kind="stable")
     rows = {"word": word[order]}
     for name in columns:
-        rows[name] = np.concatenate(
-            [part[name] if name in part else np.zeros_like(part["word"]) for part in parts]
-        )[order]
+        column = np.concatenate([column_of(part, name) for part in parts])
+        rows[name] = column[order]
     return rows
 
 
 def _combined(rows: Table, starts: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     """Combine the rows from each start to the next into one."""
-    combined = {"word": rows["word"][starts]}
+    if not len(starts):
+        return dict(rows)
+    combined = {}
     for name, column in rows.items():
-        if name != "word":
+        if name == "word":
+            combined[name] = column[starts]
+        else:
             # Masks are combined by OR, never by a maximum: bit 63 makes a mask negative.
-            how = (
-                np.add if name in WORD_SUMS else np.maximum if name in WORD_ENDS else np.bitwise_or
-            )
-            combined[name] = how.reduceat(column, starts) if len(starts) else column
+            combined[name] = _WAYS.get(name, np.bitwise_or).reduceat(column, starts)
     return combined
 
 
 def _starts(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the position of the first of each group of equal values."""
-    return (
-        np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        if len(ordered)
-        else np.zeros(0, np.int64)
-    )
+    """Return the position of the first of each group of equal values: 0, 2 of 7, 7, 9."""
+    differs = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=differs[1:])
+    return np.flatnonzero(differs)
 
 
 def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -381,5 +407,8 @@ def _lengths(starts: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[n
 
 
 def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts) if len(starts) else bits[:0]
+    """Return the OR of the bits from each start to the next."""
+    if not len(starts):
+        return bits[:0]
+    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts)
     return masks

@@ -1,8 +1,12 @@
-"""Words of broadcasts: one bit for each subscription, 64 subscriptions of one message to a word (decision 016). numpy only.
+"""Words of broadcasts: one bit for each subscription, 64 subscriptions of one message to a word.
 
-With thousands of subscriptions, words of 64 messages would be mostly empty, and the data of the
-sent message would be repeated for each subscription. Here the words of a message are consecutive,
-and its sent data is the lowest bit of its first word.
+The rule (decision 016): with thousands of subscriptions, words of 64 messages would be mostly
+empty, and the data of the sent message would be repeated for each subscription. Here the words of a
+message are consecutive, and its sent data is the lowest bit of its first word. With 130
+subscriptions message 5 has the words 15, 16 and 17, and bit 1 of word 17 is subscription 129.
+
+numpy only. Spark's workers (:mod:`pytest_loadtest.pipeline.executor`) make and count these words in
+their processes, as those of :mod:`pytest_loadtest.pipeline.bitmaps`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,17 @@ from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.metrics.own_delays import of_copies
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, latency_tables, own_part_tables
-from pytest_loadtest.pipeline.tables import Groups, Table, count_bits, first_edges, take, within
+from pytest_loadtest.pipeline.tables import (
+    Groups,
+    Table,
+    count_bits,
+    edges_of,
+    first_edges,
+    joined,
+    rows_at,
+    take,
+    within,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,18 +41,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.kernel import Rows
 
 _ALL: Final = np.int64(-1)
-_SUMS: Final = (
-    "offered",
-    "copies",
-    "distinct",
-    "received",
-    "received_in_time",
-    "lost",
-    "late",
-    "resent",
-    "duplicates_of_resent",
-    "acked",
-)
 
 
 def words_of(run: Expected) -> Words:
@@ -47,7 +49,10 @@ def words_of(run: Expected) -> Words:
 
 
 class BroadcastWords(Words):
-    """Words of 64 subscriptions; messages are numbered over all streams, and each has ``width`` words."""
+    """Words of 64 subscriptions; each message has ``width`` of them.
+
+    Messages are numbered over all streams.
+    """
 
     def __init__(self, run: Expected) -> None:
         self.width = (run.subscriptions - 1 >> WORD_BITS) + 1
@@ -60,44 +65,57 @@ class BroadcastWords(Words):
         return max(self._planned * self.width, super()._all_words())
 
     def by_subscription(self, deliveries: Rows) -> Table:
-        """Return deliveries as named words of 64 messages of one subscription, as in other runs, with their bits in ``mask``.
+        """Return deliveries as named words of 64 messages of one subscription, as in other runs.
+
+        The column ``mask`` has their bits.
 
         :param deliveries: int64 ``subscription``, ``stream``, ``seq``.
         """
-        number = super()._number(deliveries) + deliveries["subscription"] * (
-            self._words << WORD_BITS
-        )
-        return self.named(words(number, {}, ("n", "mask")))
+        before = deliveries["subscription"] * (self._words << WORD_BITS)
+        return self.named(words(super()._number(deliveries) + before, {}, ("n", "mask")))
 
     def _with_ends(self, table: Table, rows: Rows) -> Table:
-        """Add the ``last`` arrival of each word, that without our own delays, the ``early`` value of the first, and the ``due`` time."""
+        """Add the columns of ``WORD_ENDS``.
+
+        They are the ``last`` arrival of each word, the same without the generator's own delays, the
+        ``early`` value of the first arrival, and the ``due`` time.
+        """
         if not len(rows["seq"]):
             return table
         groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
         # A word with second copies has several rows, each with the same ends.
         place = np.searchsorted(groups.keys["word"], table["word"])
-        # A missing column is 0 and ends are merged by their maximum, so the first arrival is stored
-        # as a value that grows with earliness.
-        ends = {"last": rows["received"], "early": MANY - rows["received"], "due": rows["intended"]}
-        ends["last_without_own"] = rows["received"] - of_copies(rows, self.run)
-        return {**table} | {
-            name: groups.maximum(column.astype(np.int64))[place] for name, column in ends.items()
+        ends = {
+            "last": rows["received"],
+            "last_without_own": rows["received"] - of_copies(rows, self.run),
+            # A missing column is 0 and ends are merged by their maximum, so
+            # the first arrival is stored as a value that grows with earliness.
+            "early": MANY - rows["received"],
+            "due": rows["intended"],
         }
+        widened = dict(table)
+        for name, column in ends.items():
+            widened[name] = groups.maximum(column.astype(np.int64))[place]
+        return widened
 
     def tables(self, table: Table, ranges: int) -> dict[str, Table]:
-        """Return the tables of one slot, including ``histograms``, ``counts`` and ``spans`` of completion and spread."""
+        """Return the tables of one slot.
+
+        Among them are ``histograms``, ``counts`` and ``spans`` of completion and spread.
+        """
         messages = _Messages(self, table)
+        repeated = self.repeated(table)
         tables = {
             "deliveries": messages.deliveries(),
             "buckets": messages.buckets(),
             "reached": messages.reached(),
+            "edges": messages.edges(ranges),
+            "repeated": repeated,
+            **dict(messages.times(repeated)),
         }
-        tables["edges"] = messages.edges(ranges)
-        tables["repeated"] = self.repeated(table)
-        tables |= dict(messages.times(tables["repeated"]))
-        return tables | (
-            {} if self.run.slice_cut is None else {"pieces": messages.pieces(self.run.slice_cut)}
-        )
+        if self.run.slice_cut is not None:
+            tables["pieces"] = messages.pieces(self.run.slice_cut)
+        return tables
 
     def place(self, message: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return stream and sequence of numbered messages."""
@@ -150,7 +168,10 @@ class BroadcastWords(Words):
         yield from _completions(ends, self.run)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return all words of the messages with one of these: completion is computed from all copies of a message together."""
+        """Return all words of the messages with one of these.
+
+        Completion is computed from all copies of a message together.
+        """
         message = np.unique(word // self.width)
         return (message[:, None] * self.width + np.arange(self.width)).ravel()
 
@@ -159,163 +180,153 @@ def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of messages that all subscriptions received.
 
     :param ends: ``first`` and ``last``, arrivals of the earliest and the latest first copy;
-        ``last_without_own``, the latest of all copies without the generator's own delays; ``due``,
-        the intended time; all ns.
+        ``last_without_own``, the latest of all copies without the
+        generator's own delays; ``due``, the intended time; all ns.
     """
     rows = {"second": run.seconds(ends["due"])}
     kinds = {"completion": ends["last"] - ends["due"], "spread": ends["last"] - ends["first"]}
-    collected: dict[str, list[Table]] = {}
-    earlier = ends["last"] - ends["last_without_own"]
-    for name, table in (
-        *latency_tables(kinds, rows, run),
-        *(
-            pair
-            for kind, values in kinds.items()
-            for pair in own_part_tables(kind, values, np.minimum(earlier, values), rows, run)
-        ),
-    ):
-        collected.setdefault(name, []).append(table)
-    for name, parts in collected.items():
-        yield (
-            name,
-            {column: np.concatenate([part[column] for part in parts]) for column in parts[0]},
-        )
+    own_delay = ends["last"] - ends["last_without_own"]
+
+    tables = list(latency_tables(kinds, rows, run))
+    for kind, values in kinds.items():
+        tables += own_part_tables(kind, values, np.minimum(own_delay, values), rows, run)
+
+    by_name: dict[str, list[Table]] = {}
+    for name, table in tables:
+        by_name.setdefault(name, []).append(table)
+    for name, parts in by_name.items():
+        yield name, joined(parts)
 
 
 class _Messages:
-    """The messages of one slot, one row each, and ``(messages, width)`` masks of subscriptions.
+    """The messages of one slot, one row each, in dense arrays: they are consecutive.
+
+    Masks of subscriptions have the shape ``(messages, width)``.
 
     :param table: merged words.
     """
 
-    def __init__(self, how: BroadcastWords, table: Table) -> None:
-        self._how, run = how, how.run
-        message, group = np.divmod(table["word"], how.width)
-        self._low = int(message.min())
-        self._n = int(message.max()) - self._low + 1
-        place = (message - self._low, group)
-        # Dense arrays: the words of a slot are of consecutive messages.
-        self._got, punctual, in_time = (
-            self._masks(table[name], place) for name in ("got", "punctual", "in_time")
-        )
-        sent = group == 0
-        facts = {
-            name: self._sent_bit(table[name], place[0], sent)
-            for name in ("offered", "acked", "resent")
-        }
-        self._bucket = np.zeros(self._n, np.int64)
-        for i, plane in enumerate(how.planes):
-            self._bucket |= self._sent_bit(table[plane], place[0], sent).astype(np.int64) << i
-        # The last word of a message has fewer than 64 subscriptions,
-        # unless their number is a multiple of 64.
-        valid = np.full(how.width, _ALL)
-        if run.subscriptions & 63:
-            valid[-1] = (1 << (run.subscriptions & 63)) - 1
-        self._missing = np.where(facts["acked"][:, None], valid & ~self._got, 0)
-        self._stream, self._seq = how.place(self._low + np.arange(self._n))
-        received, copies = (
-            count_bits(self._got).sum(axis=1),
-            self._of_message(np.add, table["copies"], place[0]),
-        )
+    def __init__(self, words: BroadcastWords, table: Table) -> None:
+        self._words = words
+        self._run = words.run
+        self._table = table
+        message, self._group = np.divmod(table["word"], words.width)
+        low = int(message.min())
+        # The message of each word, counted from the slot's first one.
+        self._message = message - low
+        self._number = np.arange(low, int(message.max()) + 1)
+        self._stream, self._seq = words.place(self._number)
+
+        # The last word of a message has fewer than 64 subscriptions, unless their number is a
+        # multiple of 64.
+        valid = np.full(words.width, _ALL)
+        if self._run.subscriptions & 63:
+            valid[-1] = (1 << (self._run.subscriptions & 63)) - 1
+        acked = self._of_sent("acked")
+        resent = self._of_sent("resent")
+        self._got = self._masks("got")
+        self._missing = np.where(acked[:, None], valid & ~self._got, 0)
+        self._ends = {name: self._of_message(np.maximum, name) for name in WORD_ENDS}
+
+        copies = self._of_message(np.add, "copies")
+        received = _set_bits(self._got)
         self._counts = {
-            "offered": self._of_message(np.add, table["offered_rows"], place[0]), "copies": copies,
-            "distinct": facts["offered"].astype(np.int64),
-            "received": received, "received_in_time": count_bits(in_time).sum(axis=1),
-            "lost": count_bits(self._missing).sum(axis=1), "late": count_bits(self._got & ~punctual).sum(axis=1),
-            "resent": facts["resent"].astype(np.int64), "acked": facts["acked"].astype(np.int64),
-            "duplicates_of_resent": np.where(facts["resent"], copies - received, 0),
-        }  # fmt: skip
-        self._early = {
-            name: count_bits(self._masks(table[name], place)).sum(axis=1) for name in run.spans
-        }
-        self._ends = {
-            name: self._of_message(np.maximum, table[name], place[0]) for name in WORD_ENDS
+            "offered": self._of_message(np.add, "offered_rows"),
+            "copies": copies,
+            "distinct": self._of_sent("offered"),
+            "received": received,
+            "received_in_time": _set_bits(self._masks("in_time")),
+            "lost": _set_bits(self._missing),
+            "late": _set_bits(self._got & ~self._masks("punctual")),
+            "resent": resent,
+            "duplicates_of_resent": np.where(resent, copies - received, 0),
+            "acked": acked,
         }
 
-    def _masks(
-        self, column: NDArray[np.int64], place: tuple[NDArray[np.int64], NDArray[np.int64]]
-    ) -> NDArray[np.int64]:
-        masks = np.zeros((self._n, self._how.width), np.int64)
-        masks[place] = column
+    def _masks(self, name: str) -> NDArray[np.int64]:
+        masks = np.zeros((len(self._number), self._words.width), np.int64)
+        masks[self._message, self._group] = self._table[name]
         return masks
 
-    def _of_message(
-        self, how: np.ufunc, column: NDArray[np.int64], message: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def _of_message(self, how: np.ufunc, name: str) -> NDArray[np.int64]:
         """Combine the words of each message."""
-        combined = np.zeros(self._n, np.int64)
-        how.at(combined, message, column)
+        combined = np.zeros(len(self._number), np.int64)
+        how.at(combined, self._message, self._table[name])
         return combined
 
-    def _sent_bit(
-        self, column: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Return the lowest bit of each message's first word, which has the data of the sent message."""
-        mask = np.zeros(self._n, np.bool_)
-        mask[message[sent]] = column[sent] & 1 != 0
-        return mask
+    def _of_sent(self, name: str) -> NDArray[np.int64]:
+        """Return the data of each sent message: the lowest bit of its first word, 0 or 1."""
+        first = self._group == 0
+        data = np.zeros(len(self._number), np.int64)
+        data[self._message[first]] = self._table[name][first] & 1
+        return data
 
     def deliveries(self) -> Table:
         """Count by stream, with the sums over all subscriptions in the row of the first."""
-        groups = Groups({"stream": self._stream})
-        return {
-            "subscription": np.zeros(len(groups.n), np.int64), "stream": groups.keys["stream"],
-            **{name: groups.sum(self._counts[name]) for name in _SUMS},
-        }  # fmt: skip
+        totals = Groups({"stream": self._stream}).totals(self._counts)
+        return {"subscription": np.zeros_like(totals["stream"]), **totals}
 
     def reached(self) -> Table:
-        """Return masks of the subscriptions that received a message, by topic and group of 64 subscriptions."""
-        topic = self._how.run.stream_topics[self._stream]
+        """Return masks of the subscriptions that received a message.
+
+        There is one for each topic and group of 64 subscriptions.
+        """
+        topic = self._run.stream_topics[self._stream]
         order = np.argsort(topic, kind="stable")
         starts = np.flatnonzero(np.diff(topic[order], prepend=-1))
-        masks = np.bitwise_or.reduceat(self._got[order], starts, axis=0)
-        width = self._how.width
-        topics, groups = (
-            np.repeat(topic[order][starts], width),
-            np.tile(np.arange(width), len(starts)),
-        )
-        return take({"topic": topics, "group": groups, "mask": masks.ravel()}, masks.ravel() != 0)
+        masks = np.bitwise_or.reduceat(self._got[order], starts, axis=0).ravel()
+        reached = {
+            "topic": np.repeat(topic[order][starts], self._words.width),
+            "group": np.tile(np.arange(self._words.width), len(starts)),
+            "mask": masks,
+        }
+        return take(reached, masks != 0)
 
     def buckets(self) -> Table:
         """Count by size bucket."""
-        columns: dict[str, NDArray[np.int64]] = {"bucket": np.arange(len(self._how.run.buckets))}
-        valid = self._bucket < len(self._how.run.buckets)
+        buckets = len(self._run.buckets)
+        bucket = np.zeros(len(self._number), np.int64)
+        for place, plane in enumerate(self._words.planes):
+            bucket |= self._of_sent(plane) << place
+        valid = bucket < buckets
+        columns: dict[str, NDArray[np.int64]] = {"bucket": np.arange(buckets)}
         for name in ("received", "received_in_time", "lost"):
-            columns[name] = np.zeros(len(self._how.run.buckets), np.int64)
-            np.add.at(columns[name], self._bucket[valid], self._counts[name][valid])
+            columns[name] = np.zeros(buckets, np.int64)
+            np.add.at(columns[name], bucket[valid], self._counts[name][valid])
         return columns
 
     def pieces(self, cut: Boundaries) -> Table:
         """Count by the piece in which messages were intended."""
         # A message without copies has no due time here; it adds nothing to any piece.
-        groups = Groups({"piece": cut.of(self._how.run.seconds(self._ends["due"]))})
-        counts = {
-            "received": self._counts["received"],
-            **dict.fromkeys(("windows", "tenths"), np.zeros(self._n, np.int64)),
-            **self._early,
-        }
-        return groups.keys | {name: groups.sum(column) for name, column in counts.items()}
+        groups = Groups({"piece": cut.of(self._run.seconds(self._ends["due"]))})
+        none = np.zeros_like(self._number)
+        counts = {"received": self._counts["received"], "windows": none, "tenths": none}
+        for name in self._run.spans:
+            counts[name] = _set_bits(self._masks(name))
+        return groups.totals(counts)
 
     def times(self, repeated: Table) -> Iterator[tuple[str, Table]]:
-        """Yield the tables of completion and spread of each message that every subscription received once.
+        """Yield the tables of completion and spread.
+
+        They have each message that every subscription received once.
 
         :param repeated: ranges of words that are left to :meth:`BroadcastWords.completions`,
             because ends here are of all copies.
         """
-        once = self._counts["received"] == self._how.run.subscriptions
-        once &= ~within((self._low + np.arange(self._n)) * self._how.width, repeated)
-        ends = {name: column[once] for name, column in self._ends.items()}
-        yield from _completions(ends | {"first": MANY - ends["early"]}, self._how.run)
+        once = self._counts["received"] == self._run.subscriptions
+        once &= ~within(self._number * self._words.width, repeated)
+        ends = rows_at(self._ends, once)
+        yield from _completions(ends | {"first": MANY - ends["early"]}, self._run)
 
     def edges(self, ranges: int) -> Table:
-        """Return the edges of lost messages, see :func:`~pytest_loadtest.pipeline.tables.lost_edges`.
+        """Return the edges of lost messages, see ``tables.lost_edges``.
 
         It stops at the subscription with which there are enough ranges, so a run that lost
         everything does not list all of it.
         """
         # Empty edges with the columns of the others.
         edges = first_edges([self._edges_of(np.zeros(0, np.intp), 0)], ranges)
-        topic = self._how.run.stream_topics[self._stream]
+        topic = self._run.stream_topics[self._stream]
         lost = self._missing.any(axis=1)
         for number in np.unique(topic[lost]).tolist():
             messages = np.flatnonzero(lost & (topic == number))
@@ -329,14 +340,17 @@ class _Messages:
         """Return the edges of 64 subscriptions."""
         row, bit = bits(self._missing[messages, group])
         message = messages[row]
-        deliveries = {
-            "subscription": (group << WORD_BITS) + bit,
-            "stream": self._stream[message],
-            "seq": self._seq[message],
-        }
-        table = self._how.by_subscription(deliveries)
-        mask = table["mask"]
-        return {
-            "topic": self._how.run.stream_topics[table["stream"]], **{name: table[name] for name in ("subscription", "stream", "word")},
-            "first": mask & ~(mask << 1), "last": mask & ~(mask >> 1 & MANY),
-        }  # fmt: skip
+        table = self._words.by_subscription(
+            {
+                "subscription": (group << WORD_BITS) + bit,
+                "stream": self._stream[message],
+                "seq": self._seq[message],
+            }
+        )
+        return edges_of(table, table["mask"], self._run.stream_topics)
+
+
+def _set_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of subscriptions in the masks of each message."""
+    counts: NDArray[np.int64] = count_bits(masks).sum(axis=1)
+    return counts

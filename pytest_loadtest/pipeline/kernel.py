@@ -1,8 +1,12 @@
 """Reduce a block of rows to small tables of counts. numpy only; no Spark, no files.
 
-This is the fast twin of the definitions in :mod:`pytest_loadtest.metrics.stats` for counts and
-latencies; deliveries are counted with bitmaps (:mod:`pytest_loadtest.pipeline.bitmaps`). Each row
-is read a few times while it is in the cache, and costs some hundred nanoseconds in all.
+The rule: this is the fast twin of the definitions in :mod:`pytest_loadtest.metrics.stats` for
+counts and latencies, and must agree with them to the bit; deliveries are counted with bitmaps
+(:mod:`pytest_loadtest.pipeline.bitmaps`). Each row is read a few times while it is in the cache,
+and costs some hundred nanoseconds in all.
+
+Spark's workers (:mod:`pytest_loadtest.pipeline.executor`) call it in their processes for each block
+of the files that they read.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ from pytest_loadtest.pipeline.tables import (
     WORKER,
     Groups,
     Table,
+    rows_at,
+    select,
     take,
 )
 from pytest_loadtest.values.quantities import MICROSECOND
@@ -77,57 +83,79 @@ RECEIVED_COLUMNS = (
     "received",
     "lag",
 )
-_WITH_OWN_PART: Final = ("end_to_end", "lateness")
+# The kinds that first_copy_tables counts. They are replaced by the third scan if deliveries came
+# more than once (decision 024), so a kind that is missing here would be counted twice.
 FIRST_COPY_KINDS: Final = (
-    *("end_to_end", "receive_lag", "lateness", "earliness"),
-    *(name(kind) for kind in _WITH_OWN_PART for name in (with_own, without_own)),
+    "end_to_end",
+    "receive_lag",
+    "lateness",
+    "earliness",
+    with_own("end_to_end"),
+    without_own("end_to_end"),
+    with_own("lateness"),
+    without_own("lateness"),
 )
-# first_copy_tables counts these kinds. They are replaced by the third scan if deliveries came more
-# than once (decision 024), so a kind that is missing here would be counted twice.
+# Later than every time.
 MANY = np.iinfo(np.int64).max
 
 
 def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """Yield the tables of a block of sent rows, by name. :param rows: ``SENT_COLUMNS``."""
+    """Yield the tables of a block of sent rows, by name.
+
+    :param rows: ``SENT_COLUMNS``.
+    """
     rows = measured(rows, run)
     if not len(rows["seq"]):
         return
-    # The second of the intended time is a key of several tables: one
-    # division for each row, not one for each table.
+    # The second of the intended time is a key of several tables:
+    # one division for each row, not one for each table.
     rows = {**rows, "second": run.seconds(rows["intended"])}
-    out, acks = rows["sent"] > 0, rows["status"] == int(Status.ACKED)
-    groups = Groups({name: rows[name] for name in ("topic", "bucket", "status")})
-    in_time = out & (rows["sent"] < run.start + run.duration)
-    own_late = out & sent_late_by_us(rows, run)
-    sums = {"bytes": rows["size"], "in_time": in_time, "own_late": own_late}
+    out = rows["sent"] > 0
+    went = take(rows, out)
+    acked = take(rows, rows["status"] == int(Status.ACKED))
+
+    groups = Groups(select(rows, ("topic", "bucket", "status")))
+    totals = groups.totals(
+        {
+            "bytes": rows["size"],
+            "in_time": out & (rows["sent"] < run.start + run.duration),
+            "own_late": out & sent_late_by_us(rows, run),
+        }
+    )
     high, low = _halves(groups, rows["blocked"])
-    counted = {"n": groups.n, **{name: groups.sum(column) for name, column in sums.items()}}
-    yield "sent", groups.keys | counted | {"blocked_high": high, "blocked_low": low}
+    yield "sent", totals | {"n": groups.n, "blocked_high": high, "blocked_low": low}
+
+    waited = take(rows, rows["blocked"] > 0)
     yield from _by_second(OFFERED, rows["second"])
-    went, acked = take(rows, out), take(rows, acks)
     yield from _by_second(SENT, run.seconds(went["sent"]))
     yield from _by_second(ACKED, run.seconds(acked["acked"]))
     yield from _by_second(KEPT, acked["second"])
+    yield from _by_second(BLOCKED, run.seconds(wait_end(waited)), waited["blocked"])
     yield from _offers(rows, run)
-    yield from _blocked(take(rows, rows["blocked"] > 0), run)
     yield from _full_windows(take(rows, rows["status"] == int(Status.BLOCKED)))
     yield from _own_late(went, run)
-    # Most blocks have no blocked message: then both delays are one
-    # array, whose buckets are computed once.
+    yield from _sender_latencies(went, acked, run)
+
+
+def _sender_latencies(went: Rows, acked: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """:param went: rows of sent messages. :param acked: those of acknowledged ones."""
     delay = went["sent"] - went["intended"]
-    own = np.maximum(delay - went["blocked"], 0)
-    yield from latency_tables(
-        {"send_delay": delay, "own_send_delay": delay if (own == delay).all() else own}, went, run
-    )
-    if run.pauses and own.any():
+    own_delay = np.maximum(delay - went["blocked"], 0)
+    # Most blocks have no blocked message: then both delays are one array, whose buckets are
+    # computed once.
+    if (own_delay == delay).all():
+        own_delay = delay
+    yield from latency_tables({"send_delay": delay, "own_send_delay": own_delay}, went, run)
+    if run.pauses and own_delay.any():
         yield from own_part_tables("send_delay", delay, of_sends(went), went, run)
-    if run.publish_acks and len(acked["acked"]):
-        published = acked["acked"] - acked["intended"]
-        yield from latency_tables({"publish": published}, acked, run)
-        if run.pauses:
-            yield from own_part_tables(
-                "publish", published, of_acknowledgements(acked, run), acked, run
-            )
+
+    if not run.publish_acks or not len(acked["acked"]):
+        return
+    published = acked["acked"] - acked["intended"]
+    yield from latency_tables({"publish": published}, acked, run)
+    if run.pauses:
+        own_part = of_acknowledgements(acked, run)
+        yield from own_part_tables("publish", published, own_part, acked, run)
 
 
 def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -142,7 +170,7 @@ def received_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
         return
     fate = fates(rows, run)
     groups = Groups({"fate": fate})
-    yield "received", groups.keys | {"n": groups.n}
+    yield "received", groups.counted()
     copies = take(rows, fate == COPY)
     yield from _by_second(RECEIVED, run.seconds(copies["received"]))
     yield from first_copy_tables(copies, run)
@@ -156,50 +184,64 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     """
     if not len(copies["seq"]):
         return
-    latency, second = copies["received"] - copies["intended"], run.seconds(copies["intended"])
+    latency = copies["received"] - copies["intended"]
+    second = run.seconds(copies["intended"])
     index = hdr_index(latency)
     rows = {**copies, "second": second}
     yield from latency_tables({"end_to_end": latency}, rows, run, index)
-    part = of_copies(copies, run) if run.pauses else None
-    if part is not None:
-        yield from own_part_tables("end_to_end", latency, part, rows, run)
-    known = copies["lag"] >= 0
-    if known.any():
-        stamped = rows if known.all() else take(rows, known)
-        yield from latency_tables(
-            {"receive_lag": stamped["lag"] * np.int64(MICROSECOND)}, stamped, run
-        )
+    own_part = None
+    if run.pauses:
+        own_part = of_copies(copies, run)
+        yield from own_part_tables("end_to_end", latency, own_part, rows, run)
+
+    stamped = take(rows, copies["lag"] >= 0)
+    if len(stamped["lag"]):
+        lag = stamped["lag"] * np.int64(MICROSECOND)
+        yield from latency_tables({"receive_lag": lag}, stamped, run)
+
     if run.delays is not None:
-        late = run.lateness(copies)
-        for kind, side, values in (("lateness", late >= 0, late), ("earliness", late < 0, -late)):
-            yield from latency_tables({kind: values[side]}, {"second": second[side]}, run)
-        if run.pauses:
-            after = {"second": second[late >= 0]}
-            own_part = of_copies(copies, run, copies["received"] - late)[late >= 0]
-            yield from own_part_tables("lateness", late[late >= 0], own_part, after, run)
-        yield from _by_second(UNDUE, second[copies["flags"] & int(Flag.UNDUE) != 0])
+        yield from _lateness_tables(rows, run)
     if run.stream_hosts is not None:
-        # Only their sum is needed. A table that the third scan
-        # replaces anyway has it without one more table.
+        # Only their sum is needed. A table that the third scan replaces
+        # anyway has it without one more table.
         yield from _by_second(WITHIN, second[run.within_host(copies)])
+
+    # Percentiles of a second come from buckets of seven bits, which are
+    # limited by its exact extremes.
     due = Groups({"second": second})
-    # Percentiles of a second come from buckets of seven bits,
-    # which are limited by its exact extremes.
     yield (
         "extremes",
-        due.keys
-        | {
+        {
+            **due.keys,
             "minimum": due.minimum(latency),
             "maximum": due.maximum(latency),
             "lag": due.maximum(copies["lag"]),
         },
     )
-    cells = Groups({"second": second, "index": _coarser(index)})
-    yield "due", cells.keys | {"n": cells.n}
+    yield "due", Groups({"second": second, "index": _coarser(index)}).counted()
+
     yield "gaps", _filled_cells(gap_times(copies, run), copies, run)
-    if part is not None and run.stalled:
-        earlier = {**copies, "received": copies["received"] - part}
+    if own_part is not None and run.stalled:
+        earlier = {**copies, "received": copies["received"] - own_part}
         yield "gaps_without_own", _filled_cells(gap_times(earlier, run), copies, run)
+
+
+def _lateness_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of delayed messages: each copy is counted on its side of due.
+
+    :param rows: with ``second``.
+    """
+    lateness = run.lateness(rows)
+    after = lateness >= 0
+    late = lateness[after]
+    seconds_after = {"second": rows["second"][after]}
+    seconds_before = {"second": rows["second"][~after]}
+    yield from latency_tables({"lateness": late}, seconds_after, run)
+    yield from latency_tables({"earliness": -lateness[~after]}, seconds_before, run)
+    if run.pauses:
+        own_part = of_copies(rows, run, rows["received"] - lateness)[after]
+        yield from own_part_tables("lateness", late, own_part, seconds_after, run)
+    yield from _by_second(UNDUE, rows["second"][rows["flags"] & int(Flag.UNDUE) != 0])
 
 
 def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Table:
@@ -207,24 +249,18 @@ def _filled_cells(times: NDArray[np.int64], copies: Rows, run: Expected) -> Tabl
 
     :param times: see ``gap_times``.
     """
-    filled = Groups(
-        {
-            "subscription": copies["subscription"],
-            "topic": copies["topic"],
-            "cell": gap_cells(times, run),
-        }
-    )
-    return filled.keys | {
-        "first": filled.minimum(times),
-        "last": filled.maximum(times),
-        "n": filled.n,
-    }
+    keys = {**select(copies, ("subscription", "topic")), "cell": gap_cells(times, run)}
+    filled = Groups(keys)
+    ends = {"first": filled.minimum(times), "last": filled.maximum(times)}
+    return filled.counted() | ends
 
 
 def own_part_tables(
     kind: str, values: NDArray[np.int64], part: NDArray[np.int64], rows: Rows, run: Expected
 ) -> Iterator[tuple[str, Table]]:
-    """Yield the histograms of the latencies that the generator's own delays lengthened, as they are and without that part.
+    """Yield the histograms of the latencies that the generator's own delays lengthened.
+
+    There are two: as the latencies are, and without that part.
 
     :param part: ns, of each value.
     :param rows: see :func:`latency_tables`.
@@ -234,19 +270,17 @@ def own_part_tables(
     if not len(affected):
         return
     values = values[affected]
-    used = {name: rows[name][affected] for name in ("second", "bucket") if name in rows}
-    yield from latency_tables(
-        {with_own(kind): values, without_own(kind): values - part[affected]}, used, run
-    )
+    used = select(rows, {"second", "bucket"} & rows.keys())
+    kinds = {with_own(kind): values, without_own(kind): values - part[affected]}
+    yield from latency_tables(kinds, rows_at(used, affected), run)
 
 
 def later_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of copies that are not the first of their delivery."""
-    second = run.seconds(copies["intended"])
-    yield from _by_second(AGAIN, second)
-    yield from latency_tables(
-        {"later_copies": copies["received"] - copies["intended"]}, {**copies, "second": second}, run
-    )
+    latency = copies["received"] - copies["intended"]
+    rows = {**copies, "second": run.seconds(copies["intended"])}
+    yield from _by_second(AGAIN, rows["second"])
+    yield from latency_tables({"later_copies": latency}, rows, run)
 
 
 def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -258,20 +292,22 @@ def _coarser(index: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def measured(rows: Rows, run: Expected) -> Rows:
     """Return the rows whose sequence belongs to the run, or stage."""
-    stream, seq = rows["stream"], rows["seq"]
+    stream = rows["stream"]
+    seq = rows["seq"]
     # Fast path: no row belongs to a stage that lies at another time.
     if (
         not len(seq)
         or seq.min() >= run.end.max(initial=0)
         or seq.max() < run.first.min(initial=MANY)
     ):
-        return {name: column[:0] for name, column in rows.items()}
+        return rows_at(rows, slice(0))
     valid = stream.min() >= 0 and stream.max() < len(run.first)
     # Fast path: every row of most blocks belongs to the run, so nothing is looked up or copied.
     if valid and seq.min() >= run.first.max() and seq.max() < run.end.min():
         return rows
     rows = take(rows, (stream >= 0) & (stream < len(run.first)))
-    stream, seq = rows["stream"], rows["seq"]
+    stream = rows["stream"]
+    seq = rows["seq"]
     return take(rows, (seq >= run.first[stream]) & (seq < run.end[stream]))
 
 
@@ -290,38 +326,35 @@ def fates(rows: Rows, run: Expected) -> NDArray[np.int64]:
         & (subscription < run.subscriptions)
     )
     corrupt = rows["flags"] & int(Flag.CORRUPT) != 0
-    return np.where(placed, np.where(corrupt, CORRUPT, COPY), MISPLACED)
+    fate = np.where(corrupt, CORRUPT, COPY)
+    fate[~placed] = MISPLACED
+    return fate
 
 
-def _by_second(what: int, second: NDArray[np.int64]) -> Iterator[tuple[str, Table]]:
-    if len(second):
-        groups = Groups({"second": second})
-        yield "seconds", {"what": np.full(len(groups.n), what), **groups.keys, "n": groups.n}
+def _by_second(
+    what: int, second: NDArray[np.int64], amount: NDArray[np.int64] | None = None
+) -> Iterator[tuple[str, Table]]:
+    """Yield a table ``seconds``.
 
-
-def _blocked(waited: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
-    """:param waited: rows of messages that waited for the target's full window."""
-    if len(waited["sent"]):
-        groups = Groups({"second": run.seconds(wait_end(waited))})
-        yield (
-            "seconds",
-            {
-                "what": np.full(len(groups.n), BLOCKED),
-                **groups.keys,
-                "n": groups.sum(waited["blocked"]),
-            },
-        )
+    :param amount: of each row, summed; None: rows are counted.
+    """
+    if not len(second):
+        return
+    groups = Groups({"second": second})
+    n = groups.n
+    if amount is not None:
+        n = groups.sum(amount)
+    yield "seconds", {"what": np.full(len(n), what), **groups.keys, "n": n}
 
 
 def _full_windows(blocked: Rows) -> Iterator[tuple[str, Table]]:
     """:param blocked: rows of messages that were dropped before full windows."""
-    if len(blocked["topic"]):
-        groups = Groups({"topic": blocked["topic"]})
-        first, last = (
-            groups.minimum(blocked["intended"]),
-            groups.maximum(blocked["intended"] + blocked["blocked"]),
-        )
-        yield "full_windows", groups.keys | {"n": groups.n, "first": first, "last": last}
+    if not len(blocked["topic"]):
+        return
+    groups = Groups({"topic": blocked["topic"]})
+    first = groups.minimum(blocked["intended"])
+    last = groups.maximum(blocked["intended"] + blocked["blocked"])
+    yield "full_windows", groups.counted() | {"first": first, "last": last}
 
 
 def _offers(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
@@ -337,24 +370,18 @@ def _offers(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
         yield "offers", {"window": np.array([first]), "n": np.array([len(elapsed)]), "bytes": size}
         return
     groups = Groups({"window": window_of(elapsed, starts)})
-    yield "offers", groups.keys | {"n": groups.n, "bytes": groups.sum(rows["size"])}
+    yield "offers", groups.counted() | {"bytes": groups.sum(rows["size"])}
 
 
 def _own_late(out: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
     """:param out: rows of sent messages."""
     late = late_by_generator(out, run)
     # Fast path: most runs have no windows, and few messages are late.
-    if run.slice_cut is not None and any(mask.any() for mask in late.values()):
-        groups = Groups({"piece": run.slice_cut.of(out["second"])})
-        none = np.zeros(len(out["seq"]), np.bool_)
-        yield (
-            "own_late",
-            groups.keys
-            | {
-                name: groups.sum(late.get(name, none))
-                for name in ("windows_own_late", "tenths_own_late")
-            },
-        )
+    if run.slice_cut is None or not any(mask.any() for mask in late.values()):
+        return
+    none = np.zeros(len(out["seq"]), np.bool_)
+    masks = dict.fromkeys(("windows_own_late", "tenths_own_late"), none) | late
+    yield "own_late", Groups({"piece": run.slice_cut.of(out["second"])}).totals(masks)
 
 
 def latency_tables(
@@ -363,30 +390,34 @@ def latency_tables(
     run: Expected,
     index: NDArray[np.int64] | None = None,
 ) -> Iterator[tuple[str, Table]]:
-    """Yield the histograms of latencies, with every breakdown that the catalogue of metrics demands for a kind.
+    """Yield the histograms of latencies, with every breakdown that the catalogue demands of a kind.
 
     :param kinds: by kind, a latency of each row.
-    :param rows: ``second``, that of the intended time, and ``topic``, ``bucket`` and
-        ``worker`` if a kind is broken down by them.
+    :param rows: ``second``, that of the intended time, and ``topic``, ``bucket``
+        and ``worker`` if a kind is broken down by them.
     :param index: the HDR buckets of the first kind's values, if the caller has computed them.
     """
     piece: NDArray[np.int64] | None = None
-    # The values that ``index`` belongs to. Computing buckets costs more than counting them, so
-    # kinds that share an array share its buckets.
+    # The values that ``index`` belongs to. Computing buckets costs more than
+    # counting them, so kinds that share an array share its buckets.
     counted: NDArray[np.int64] | None = None
     for kind, values in kinds.items():
         if index is None or (counted is not None and counted is not values):
             index = hdr_index(values)
-        counted, metric = values, COUNTED_LATENCIES[kind]
-        by: dict[int, NDArray[Any]] = {TOPIC: rows["topic"]} if metric.per_topic else {}
-        by |= (
-            {BUCKET: rows["bucket"]}
-            if metric.per_bucket
-            else {WHOLE: np.zeros(len(values), np.int8)}
-        )
-        by |= {WORKER: rows["worker"]} if metric.per_worker and run.workers else {}
+        counted = values
+        metric = COUNTED_LATENCIES[kind]
+        by: dict[int, NDArray[Any]] = {}
+        if metric.per_topic:
+            by[TOPIC] = rows["topic"]
+        if metric.per_bucket:
+            by[BUCKET] = rows["bucket"]
+        else:
+            by[WHOLE] = np.zeros(len(values), np.int8)
+        if metric.per_worker and run.workers:
+            by[WORKER] = rows["worker"]
         if run.cut is not None and run.slices(metric):
-            piece = run.cut.of(rows["second"]) if piece is None else piece
+            if piece is None:
+                piece = run.cut.of(rows["second"])
             by[SPAN] = piece
         yield from _times(KINDS[kind], values, index, by)
 
@@ -400,33 +431,40 @@ def _times(
     """
     if not len(values):
         return
-    # Many blocks have one topic, one size bucket or one piece of the
-    # phase: such keys share one count over all rows.
+    # Many blocks have one topic, one size bucket or one piece of the phase:
+    # such keys share one count over all rows.
     whole: Groups | None = None
     for kind, group in by.items():
-        name, groups = "counts", Groups({"group": group})
-        if len(groups.n) == 1:
-            cells = whole = whole or Groups({"index": index})
-            keys = {"group": np.full(len(cells.n), groups.keys["group"][0]), **cells.keys}
-        else:
-            cells = Groups({"group": group, "index": index})
-            keys = cells.keys
-        same, also = (
-            {"what": np.full(len(each.n), what), "by": np.full(len(each.n), kind)}
-            for each in (groups, cells)
-        )
-        if kind == SPAN:
-            name, also, keys = (
-                "spans",
-                {"what": also["what"]},
-                {"piece": keys["group"], "index": keys["index"]},
-            )
+        groups = Groups({"group": group})
         high, low = _halves(groups, values)
-        yield "histograms", same | groups.keys | {
-            "negative": groups.sum(values < 0), "high": high, "low": low,
-            "minimum": groups.minimum(values), "maximum": groups.maximum(values),
-        }  # fmt: skip
-        yield name, also | keys | {"n": cells.n}
+        yield (
+            "histograms",
+            {
+                "what": np.full(len(groups.n), what),
+                "by": np.full(len(groups.n), kind),
+                **groups.keys,
+                "negative": groups.sum(values < 0),
+                "high": high,
+                "low": low,
+                "minimum": groups.minimum(values),
+                "maximum": groups.maximum(values),
+            },
+        )
+
+        if len(groups.n) == 1:
+            if whole is None:
+                whole = Groups({"index": index})
+            cells = whole.counted()
+            cells["group"] = np.full(len(whole.n), groups.keys["group"][0])
+        else:
+            cells = Groups({"group": group, "index": index}).counted()
+        cells["what"] = np.full(len(cells["n"]), what)
+        if kind == SPAN:
+            cells["piece"] = cells.pop("group")
+            yield "spans", cells
+        else:
+            cells["by"] = np.full(len(cells["n"]), kind)
+            yield "counts", cells
 
 
 def _halves(
@@ -434,9 +472,10 @@ def _halves(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sum in each group as ``(high << HALF) + low``."""
     lowest = (1 << HALF) - 1
-    # Fast path: a sum that cannot overflow takes one pass instead of two. The results are the same
-    # sum, split in another place.
-    if len(values) * max(abs(int(values.min())), abs(int(values.max()))) < 1 << 63:
+    # Fast path: a sum that cannot overflow takes one pass instead of two.
+    # The results are the same sum, split in another place.
+    largest = max(abs(int(values.min())), abs(int(values.max())))
+    if len(values) * largest < 1 << 63:
         total = groups.sum(values)
         return total >> HALF, total & lowest
     return groups.sum(values >> HALF), groups.sum(values & lowest)

@@ -1,13 +1,18 @@
-"""Small tables of counts that can be merged: rows with equal keys become one. numpy only; used by Spark's workers and the controller.
+"""Small tables of counts that can be merged: rows with equal keys become one row. numpy only.
 
-A table is a mapping of int64 columns of one length. ``TABLES`` has the
+The rule: every count of a run is a sum over rows, so it can be computed block by block, in any
+order, and merged later. A table is a mapping of int64 columns of one length; ``TABLES`` has the
 columns of each table and how they are merged.
+
+Spark's workers (:mod:`pytest_loadtest.pipeline.executor`) make and merge tables in their processes;
+:mod:`pytest_loadtest.pipeline.aggregate` merges and reads them in the controller's thread.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -33,52 +38,71 @@ WHOLE, TOPIC, BUCKET, SPAN, WORKER = range(5)
 # within one host) are counted by the second of the intended time.
 OFFERED, SENT, ACKED, RECEIVED, BLOCKED, KEPT, UNDUE, AGAIN, WITHIN = range(9)
 
-TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
-    "sent": {
-        "topic": "key", "bucket": "key", "status": "key",
-        "n": "sum", "bytes": "sum", "in_time": "sum", "own_late": "sum", "blocked_high": "sum", "blocked_low": "sum",
-    },
-    "received": {"fate": "key", "n": "sum"},
-    "histograms": {
-        "what": "key", "by": "key", "group": "key",
-        "negative": "sum", "high": "sum", "low": "sum", "minimum": "minimum", "maximum": "maximum",
-    },
-    "counts": {"what": "key", "by": "key", "group": "key", "index": "key", "n": "sum"},
-    "spans": {"what": "key", "piece": "key", "index": "key", "n": "sum"},
-    "full_windows": {"topic": "key", "n": "sum", "first": "minimum", "last": "maximum"},
-    "seconds": {"what": "key", "second": "key", "n": "sum"},
-    "due": {"second": "key", "index": "key", "n": "sum"},
-    "extremes": {"second": "key", "minimum": "minimum", "maximum": "maximum", "lag": "maximum"},
-    "gaps": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
-    "gaps_without_own": {"subscription": "key", "topic": "key", "cell": "key", "first": "minimum", "last": "maximum", "n": "sum"},
-    "deliveries": {
-        "subscription": "key", "stream": "key",
-        "offered": "sum", "copies": "sum", "distinct": "sum", "received": "sum", "received_in_time": "sum", "lost": "sum", "late": "sum",
-        "resent": "sum", "duplicates_of_resent": "sum", "acked": "sum",
-    },
-    "buckets": {"bucket": "key", "received": "sum", "received_in_time": "sum", "lost": "sum"},
-    "reached": {"topic": "key", "group": "key", "mask": "union"},
-    "own_late": {"piece": "key", "windows_own_late": "sum", "tenths_own_late": "sum"},
-    "pieces": {"piece": "key", "received": "sum", "windows": "sum", "tenths": "sum"},
-    "offers": {"window": "key", "n": "sum", "bytes": "sum"},
-}  # fmt: skip
-"""``sent``: measured sent rows. ``received``: measured received rows.
-``histograms``: extremes and sums of histograms, in two halves. ``counts``: their values per HDR bucket.
-``spans``: values per HDR bucket of pieces of the measured phase (:mod:`pytest_loadtest.metrics.time_slices`); their ``by`` is ``SPAN``.
-``full_windows``: messages dropped before full windows (:mod:`pytest_loadtest.metrics.full_windows`), the earliest intended time, and the
-latest instant up to which one waited.
-``seconds``: messages by second. ``due``: latencies of first copies by the second of their intended time and HDR bucket of seven bits.
-``extremes``: the same seconds' least and greatest latency, and greatest receive lag as it is recorded.
-``gaps``: first copies by subscription, topic and cell of time (:mod:`pytest_loadtest.metrics.gaps`), with the earliest and latest receipt.
-``gaps_without_own``: the same with each copy earlier by the part of its latency that the generator's own delays explain.
-``deliveries``: messages with each property. ``buckets``: deliveries by size bucket.
-``reached``: the subscriptions that received a message of the topic, by topic and ``group`` of 64 subscriptions (broadcasts only).
-``own_late``: messages late by the generator, by the piece in which they were intended.
-``offers``: messages due by the window of the plan (:mod:`pytest_loadtest.metrics.offering`).
-``pieces``: deliveries by the piece in which their message was intended, and those before the end of their window, or tenth.
-The tables of :func:`lost_edges`, which :func:`first_edges` merges, and of :func:`ranges_of`, without equal rows, are not among them."""
 
-EDGES = ("topic", "subscription", "stream", "word", "first", "last")
+def _columns(
+    keys: str, *, sums: str = "", minimum: str = "", maximum: str = "", union: str = ""
+) -> dict[str, Column]:
+    """Return the columns of a table and how each is merged; names are separated by spaces."""
+    ways: dict[Column, str] = {
+        "key": keys,
+        "sum": sums,
+        "minimum": minimum,
+        "maximum": maximum,
+        "union": union,
+    }
+    return {name: way for way, names in ways.items() for name in names.split()}
+
+
+_DELIVERIES = (
+    "offered copies distinct received received_in_time lost late resent duplicates_of_resent acked"
+)
+
+# The tables of edges, which first_edges merges, and of ranges_of, without equal rows, are not here.
+TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
+    # Measured sent rows, and measured received rows.
+    "sent": _columns(
+        "topic bucket status",
+        sums="n bytes in_time own_late blocked_high blocked_low",
+    ),
+    "received": _columns("fate", sums="n"),
+    # Extremes and sums of histograms, in two halves, and their values per HDR bucket.
+    "histograms": _columns(
+        "what by group", sums="negative high low", minimum="minimum", maximum="maximum"
+    ),
+    "counts": _columns("what by group index", sums="n"),
+    # Values per HDR bucket of pieces of the measured phase (metrics.time_slices); ``by`` is SPAN.
+    "spans": _columns("what piece index", sums="n"),
+    # Messages dropped before full windows (metrics.full_windows), with their earliest intended
+    # time, and the latest instant up to which one waited.
+    "full_windows": _columns("topic", sums="n", minimum="first", maximum="last"),
+    # Messages by second.
+    "seconds": _columns("what second", sums="n"),
+    # Latencies of first copies by the second of their intended time and HDR bucket of seven bits,
+    # and each second's least and greatest latency, and greatest receive lag as it is recorded.
+    "due": _columns("second index", sums="n"),
+    "extremes": _columns("second", minimum="minimum", maximum="maximum lag"),
+    # First copies by subscription, topic and cell of time (metrics.gaps), with the earliest and the
+    # latest receipt; and the same with each copy earlier by the part of its latency that the
+    # generator's own delays explain.
+    "gaps": _columns("subscription topic cell", minimum="first", maximum="last", sums="n"),
+    "gaps_without_own": _columns(
+        "subscription topic cell", minimum="first", maximum="last", sums="n"
+    ),
+    # Messages with each property, and deliveries by size bucket.
+    "deliveries": _columns("subscription stream", sums=_DELIVERIES),
+    "buckets": _columns("bucket", sums="received received_in_time lost"),
+    # The subscriptions that received a message of the topic, by topic and group of 64 subscriptions
+    # (broadcasts only).
+    "reached": _columns("topic group", union="mask"),
+    # Messages late by the generator, by the piece in which they were intended.
+    "own_late": _columns("piece", sums="windows_own_late tenths_own_late"),
+    # Deliveries by the piece in which their message was intended, and those before the end of their
+    # window, or tenth.
+    "pieces": _columns("piece", sums="received windows tenths"),
+    # Messages due by the window of the plan (metrics.offering).
+    "offers": _columns("window", sums="n bytes"),
+}
+
 # Bits 0 to 62; bit 63 is the sign of an int64.
 _LOW = np.iinfo(np.int64).max
 
@@ -127,6 +151,14 @@ class Groups:
             return self.n * least
         return self._reduce(np.add, 0, values.astype(np.int64, copy=False))
 
+    def totals(self, columns: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.int64]]:
+        """Return the keys of the groups, and the sum of each column."""
+        return self.keys | {name: self.sum(column) for name, column in columns.items()}
+
+    def counted(self) -> dict[str, NDArray[np.int64]]:
+        """Return the keys of the groups, and their numbers of rows as ``n``."""
+        return {**self.keys, "n": self.n}
+
     def minimum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the least value in each group."""
         return self._reduce(np.minimum, np.iinfo(np.int64).max, values)
@@ -151,9 +183,17 @@ class Groups:
 
 
 def _pack(columns: list[NDArray[np.integer]]) -> tuple[NDArray[np.int64], list[int], list[int]]:
-    """Return one integer for all keys of a row; and for each key its lowest value and its range."""
-    lows = [int(column.min()) for column in columns]
-    widths = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    """Return one integer for all keys of a row; and for each key its lowest value and its range.
+
+    Keys (5, 20), (5, 22) and (6, 20) have the lowest values 5 and 20 and the ranges 2 and 3, and
+    become 0 * 3 + 0 = 0, 0 * 3 + 2 = 2 and 1 * 3 + 0 = 3.
+    """
+    lows = []
+    widths = []
+    for column in columns:
+        low = int(column.min())
+        lows.append(low)
+        widths.append(int(column.max()) - low + 1)
     # A copy, which the following lines change in place.
     packed = columns[0].astype(np.int64)
     if lows[0]:
@@ -182,38 +222,59 @@ def merge_rows(name: str, parts: Iterable[Table]) -> Table:
     """Merge tables of one name into one, in the order of its keys."""
     shape = TABLES[name]
     parts = list(parts)
-    rows = {
-        column: np.concatenate([part[column] for part in parts]) if parts else np.zeros(0, np.int64)
-        for column in shape
-    }
-    if not len(next(iter(rows.values()))):
+    if not parts:
+        return dict.fromkeys(shape, np.zeros(0, np.int64))
+    rows = joined(parts)
+    keys = [column for column, way in shape.items() if way == "key"]
+    if not len(rows[keys[0]]):
         return rows
-    groups = Groups({column: rows[column] for column, how in shape.items() if how == "key"})
-    ways = {
-        "sum": groups.sum,
-        "minimum": groups.minimum,
-        "maximum": groups.maximum,
-        "union": groups.union,
-    }
-    return {
-        column: groups.keys[column] if how == "key" else ways[how](rows[column])
-        for column, how in shape.items()
-    }
+
+    groups = Groups(select(rows, keys))
+    merged = dict(groups.keys)
+    for column, way in shape.items():
+        if way != "key":
+            # Groups has a method for each way.
+            merged[column] = getattr(groups, way)(rows[column])
+    return merged
 
 
 def joined(parts: Sequence[Table]) -> Table:
-    """Concatenate tables of which no two have a common key."""
-    return (
-        parts[0]
-        if len(parts) == 1
-        else {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
-    )
+    """Concatenate tables with the same columns, one or more."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def select(table: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return the named columns."""
+    return {name: table[name] for name in names}
+
+
+def rows_at(table: Mapping[str, NDArray[Any]], index: Any) -> dict[str, NDArray[Any]]:
+    """Return the rows at positions, or in a slice."""
+    return {name: column[index] for name, column in table.items()}
 
 
 def take(table: Mapping[str, NDArray[Any]], pick: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Return the rows of a mask."""
     # Most masks select all rows: then no column is copied.
-    return dict(table) if pick.all() else {name: column[pick] for name, column in table.items()}
+    if pick.all():
+        return dict(table)
+    return rows_at(table, pick)
+
+
+def cut_by(
+    table: Mapping[str, NDArray[Any]], by: NDArray[np.int64]
+) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+    """Cut a table wherever ``by`` changes; yield each value of ``by`` and its rows.
+
+    With ``by`` 4, 4, 7 it yields 4 and rows 0 and 1, then 7 and row 2.
+
+    :param by: of each row, ascending, 0 or more.
+    """
+    starts = np.flatnonzero(np.diff(by, prepend=-1))
+    for low, high in pairwise([*starts.tolist(), len(by)]):
+        yield int(by[low]), rows_at(table, slice(low, high))
 
 
 def delivery_totals(words: Table) -> Table:
@@ -221,19 +282,22 @@ def delivery_totals(words: Table) -> Table:
 
     :param words: the words of one slot, named.
     """
-    groups = Groups({name: words[name] for name in ("subscription", "stream")})
-    masks = {
-        "distinct": words["offered"], "received": words["got"], "received_in_time": words["in_time"], "lost": _missing(words),
-        "late": words["got"] & ~words["punctual"], "resent": words["resent"], "acked": words["acked"],
-    }  # fmt: skip
-    further = words["copies_of_resent"] - count_bits(words["got"] & words["resent"])
-    sums = {
-        "offered": words["offered_rows"],
-        "copies": words["copies"],
-        "duplicates_of_resent": further,
-    }
-    sums |= {name: count_bits(mask) for name, mask in masks.items()}
-    return groups.keys | {name: groups.sum(column) for name, column in sums.items()}
+    got = words["got"]
+    groups = Groups(select(words, ("subscription", "stream")))
+    return groups.totals(
+        {
+            "offered": words["offered_rows"],
+            "copies": words["copies"],
+            "distinct": count_bits(words["offered"]),
+            "received": count_bits(got),
+            "received_in_time": count_bits(words["in_time"]),
+            "lost": count_bits(_missing(words)),
+            "late": count_bits(got & ~words["punctual"]),
+            "resent": count_bits(words["resent"]),
+            "duplicates_of_resent": words["copies_of_resent"] - count_bits(got & words["resent"]),
+            "acked": count_bits(words["acked"]),
+        }
+    )
 
 
 def bucket_totals(words: Table, buckets: int) -> Table:
@@ -247,28 +311,39 @@ def bucket_totals(words: Table, buckets: int) -> Table:
         "received_in_time": words["in_time"],
         "lost": _missing(words),
     }
-    totals = {name: np.zeros(buckets, np.int64) for name in masks}
+    totals = {"bucket": np.arange(buckets)}
+    for name in masks:
+        totals[name] = np.zeros(buckets, np.int64)
     for bucket in range(buckets):
-        # The messages of a bucket are those whose planes have the bits of its number.
-        own = np.full(len(words["word"]), -1)
+        # The messages of a bucket are those whose planes have the bits of its number: those of
+        # bucket 2 have a 1 in plane 1 and a 0 in all others.
+        of_bucket = np.full(len(words["word"]), -1)
         for place, plane in enumerate(planes):
-            own &= plane if bucket >> place & 1 else ~plane
+            if bucket >> place & 1:
+                of_bucket &= plane
+            else:
+                of_bucket &= ~plane
         for name, mask in masks.items():
-            totals[name][bucket] = count_bits(mask & own).sum()
-    return {"bucket": np.arange(buckets), **totals}
+            totals[name][bucket] = count_bits(mask & of_bucket).sum()
+    return totals
 
 
 def piece_totals(words: Table) -> Table:
     """Count deliveries received, and those before the end of their window or tenth, by piece.
 
-    :param words: of one slot, named.
+    :param words: the words of one slot, named.
     """
-    groups = Groups({"piece": words["piece"]})
-    masks = {
-        "received": words["got"],
-        **{name: words.get(name, np.zeros_like(words["got"])) for name in ("windows", "tenths")},
-    }
-    return groups.keys | {name: groups.sum(count_bits(mask)) for name, mask in masks.items()}
+    totals = {"received": count_bits(words["got"])}
+    for name in ("windows", "tenths"):
+        totals[name] = count_bits(column_of(words, name))
+    return Groups({"piece": words["piece"]}).totals(totals)
+
+
+def column_of(table: Table, name: str) -> NDArray[np.int64]:
+    """Return a column of a table of words; one that it lacks is 0."""
+    if name in table:
+        return table[name]
+    return np.zeros_like(table["word"])
 
 
 def _missing(words: Table) -> NDArray[np.int64]:
@@ -285,7 +360,9 @@ def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ranges_of(numbers: NDArray[np.int64], most: int) -> Table:
-    """Return ranges ``low`` to ``high``, inclusive, of these numbers; one range over all if there would be more than ``most``.
+    """Return the ranges ``low`` to ``high``, inclusive, that contain these numbers.
+
+    Those of 3, 4, 8 are 3 to 4 and 8 to 8. More than ``most`` become one range over all numbers.
 
     :param numbers: ascending.
     """
@@ -314,28 +391,35 @@ def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> T
 
     :param words: the words of one slot, named.
     """
-    mask = _missing(words)
-    edges = {name: words[name] for name in ("subscription", "stream", "word")}
-    edges |= {
-        "topic": stream_topics[words["stream"]],
-        "first": mask & ~(mask << 1),
-        "last": mask & ~(mask >> 1 & _LOW),
-    }
-    return first_edges([edges], ranges)
+    return first_edges([edges_of(words, _missing(words), stream_topics)], ranges)
 
 
-def first_edges(parts: Iterable[Table], ranges: int) -> Table:
-    """Return the edges of the first ranges of many slots, in the order of topic, subscription, stream, word.
+def edges_of(words: Table, lost: NDArray[np.int64], stream_topics: NDArray[np.int64]) -> Table:
+    """Return the messages at which ranges of lost ones begin and end: masks ``first`` and ``last``.
 
-    A range that ends with its word and one that begins with the next word are
-    joined. Every row has an edge, and beginnings and ends alternate, so twice
-    ``ranges`` rows contain the first ``ranges`` ranges.
+    Of the lost messages 0b0111_0010 ``first`` is 0b0001_0010 and ``last`` is 0b0100_0010.
+
+    :param words: named.
+    :param lost: a mask of each word.
     """
-    parts = list(parts)
-    edges = {name: np.concatenate([part[name] for part in parts]) for name in EDGES}
-    edges = take(edges, (edges["first"] | edges["last"]) != 0)
-    order = np.lexsort([edges[name] for name in EDGES[3::-1]])
-    edges = {name: column[order] for name, column in edges.items()}
+    return {
+        "topic": stream_topics[words["stream"]],
+        **select(words, ("subscription", "stream", "word")),
+        "first": lost & ~(lost << 1),
+        "last": lost & ~(lost >> 1 & _LOW),
+    }
+
+
+def first_edges(parts: Sequence[Table], ranges: int) -> Table:
+    """Return the edges of the first ranges of many slots.
+
+    They are in the order of topic, subscription, stream and word. A range that ends with its word
+    and one that begins with the next word are joined. Every row has an edge, and beginnings and
+    ends alternate, so twice ``ranges`` rows contain the first ``ranges`` ranges.
+    """
+    edges = _with_edges(joined(parts))
+    order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
+    edges = rows_at(edges, order)
     # A word that ends lost (bit 63 is the sign) and the next one
     # that begins lost have no edge between them.
     next_word = (
@@ -346,7 +430,8 @@ def first_edges(parts: Iterable[Table], ranges: int) -> Table:
     goes_on = np.flatnonzero(next_word & (edges["last"][:-1] < 0) & (edges["first"][1:] & 1 == 1))
     edges["last"][goes_on] &= _LOW
     edges["first"][goes_on + 1] &= ~1
-    return {
-        name: column[: 2 * ranges]
-        for name, column in take(edges, (edges["first"] | edges["last"]) != 0).items()
-    }
+    return rows_at(_with_edges(edges), slice(2 * ranges))
+
+
+def _with_edges(edges: Table) -> Table:
+    return take(edges, (edges["first"] | edges["last"]) != 0)

@@ -37,166 +37,11 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options and ini keys."""
+    from pytest_loadtest.fleet.option_rows import ROWS
+
     group = parser.getgroup("loadtest", "load tests of messaging systems")
-    _add_load_options(group)
-    _add_host_options(group)
-    _add_target_options(group)
-    _add_result_options(group)
-    parser.addini(
-        "load_profiles", "folder of the profiles, relative to the root folder", default="profiles"
-    )
-    parser.addini(
-        "load_results",
-        "folder for samples and results, relative to the root folder",
-        default=".loadtest",
-    )
-    parser.addini(
-        "load_baseline", default="",
-        help="default of --load-baseline; a test with regression objectives (slo: regression) is no data if its baseline is missing",
-    )  # fmt: skip
-    parser.addini(
-        "load_hosts",
-        "hosts that generate load: the default of --load-hosts; a file is relative to the root folder",
-        default="",
-    )
-    parser.addini("load_fleet", "what starts the workers: the default of --load-fleet", default="")
-    parser.addini(
-        "load_fleet_tls",
-        "PEM file with certificate and key that encrypts the connections of --load-fleet",
-        default="",
-    )
-    parser.addini(
-        "load_samples",
-        "where samples are stored: the default of --load-samples; a folder is relative to the root folder",
-        default="",
-    )
-    parser.addini(
-        "load_history",
-        "file to which one line is appended for each run, relative to the root folder; default: none",
-        default="",
-    )
-
-
-def _add_load_options(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--load-scale", metavar="X|auto",
-        help="scale every load test by X, e.g. 0.01: its rate and what its profile lists as scalable, or the subscribers of a broadcast."
-        " auto: the largest X up to 1 that this machine can carry",
-    )  # fmt: skip
-    group.addoption(
-        "--load-duration", metavar="DURATION",
-        help="shorten every load test: the longest measured phase or search step, e.g. 10s; a warm-up takes at most half of it, the"
-        " confirmation of a search twice",
-    )  # fmt: skip
-    group.addoption(
-        "--load-set", metavar="KEY=VALUE", action="append", default=[],
-        help="change a key of every profile for this session, e.g. slo.endToEndLatency.p99=2s (value as in YAML; null removes the key)."
-        " Overrides the mark and the matrix of a test; may be repeated",
-    )  # fmt: skip
-    group.addoption(
-        "--load-plan",
-        action="store_true",
-        help="print what each load test would send and the resources it needs; run nothing",
-    )
-    group.addoption(
-        "--load-force", action="store_true",
-        help="run load tests even if their plan exceeds this machine; they are generator-limited if it cannot keep up",
-    )  # fmt: skip
-
-
-def _add_host_options(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--load-samples", metavar="URI",
-        help="store samples below this URI instead of in load_results: s3://bucket/prefix, gs://, abfs://, hdfs://, or the path of a folder"
-        " that all hosts share. Credentials come from the environment. Overrides the ini key load_samples",
-    )  # fmt: skip
-    group.addoption(
-        "--load-hosts", metavar="FILE|HOST,…",
-        help="generate load on these hosts: a YAML file of hosts, or names that ssh knows, e.g. build1,4*build2: one worker on build1 and"
-        " four on build2. -n adds workers on this host. Overrides the ini key load_hosts",
-    )  # fmt: skip
-    group.addoption(
-        "--load-fleet", metavar="spark[:DIRECTORY]",
-        help="let Spark start the workers of -n, one in each of its slots, in a directory of its nodes with the same tests (default: the"
-        " current one). Spark is the one that aggregates (--load-spark-master, --load-spark-remote). Overrides the ini key load_fleet",
-    )  # fmt: skip
-
-
-def _add_target_options(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--load-broker", choices=("auto", "url", "container", "process", "embedded"), default="auto",
-        help="how to get the broker under test: url (connect to the given address), container, process (a local installation) or embedded"
-        " (a stand-in without a real broker). auto (the default): the given address or image, otherwise the first of these that works",
-    )  # fmt: skip
-    group.addoption(
-        "--load-image",
-        metavar="IMAGE",
-        help="container image of the broker under test, e.g. one of your own registry",
-    )
-    group.addoption(
-        "--load-target",
-        metavar="URL",
-        help="address of the broker under test: pulsar://host:6650, mqtt://host:1883",
-    )
-    group.addoption(
-        "--load-admin-url",
-        metavar="URL",
-        help="address of the admin REST API of the broker under test: http://host:8080",
-    )
-    group.addoption(
-        "--load-driver", metavar="FILE",
-        help="driver configuration used instead of the profile's: a file with a driver section, or an OpenMessaging Benchmark driver file",
-    )  # fmt: skip
-
-
-def _add_result_options(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--load-html",
-        metavar="PATH",
-        help="path of the session's HTML report (default: report.html in the session's results)",
-    )
-    group.addoption(
-        "--load-baseline", metavar="FOLDER|FILE|last-met|none",
-        help="compare each run with an earlier run of its test, from a results folder or a results.json. last-met: the newest comparable"
-        " run that met its objectives, and the best before it. Overrides the ini key load_baseline; none: compare with nothing",
-    )  # fmt: skip
-    group.addoption(
-        "--load-baseline-force", action="store_true",
-        help="judge the regression objectives (slo: regression) even if the baseline is not comparable, e.g. from another machine",
-    )  # fmt: skip
-    group.addoption(
-        "--load-history",
-        metavar="FILE",
-        help="append one line of JSON for each run to FILE; overrides the ini key load_history",
-    )
-    group.addoption(
-        "--load-omb-json",
-        metavar="DIR",
-        help="also write each result to DIR, as OpenMessaging Benchmark's TestResult JSON",
-    )
-    group.addoption(
-        "--load-metrics", metavar="[HOST:]PORT",
-        help="serve live counters over HTTP in OpenMetrics format while load runs, e.g. for Prometheus (default host: 127.0.0.1)",
-    )  # fmt: skip
-    group.addoption(
-        "--load-gitlab-metrics",
-        metavar="FILE",
-        help="write the results of the session to FILE as a GitLab metrics report",
-    )
-    group.addoption(
-        "--load-spark-master",
-        metavar="URL",
-        help="Spark master that aggregates the samples (default: local[*])",
-    )
-    group.addoption(
-        "--load-spark-remote",
-        metavar="URL",
-        help="Spark Connect server that aggregates the samples: sc://host:15002",
-    )
-    group.addoption(
-        "--load-spark-conf", metavar="KEY=VALUE", action="append", default=[],
-        help="set a Spark property, e.g. spark.driver.memory=8g; may be repeated",
-    )  # fmt: skip
+    for row in ROWS:
+        row.add(parser, group)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -215,16 +60,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Add the workers of ``--load-hosts``; start none for ``--load-plan``, which needs only their number. xdist reads its options later."""
-    if (config.option.load_fleet or config.getini("load_fleet")) and not hasattr(
-        config, "workerinput"
-    ):
+    """Add the workers of ``--load-hosts``; start none for ``--load-plan``.
+
+    A plan needs only their number. xdist reads its options later.
+    """
+    from pytest_loadtest.fleet.option_rows import option_or_ini
+
+    fleet, _ = option_or_ini(config, "load_fleet")
+    hosts, _ = option_or_ini(config, "load_hosts")
+    is_worker = hasattr(config, "workerinput")
+    if fleet and not is_worker:
         from pytest_loadtest.plugin.spark_fleet import check_fleet
 
         check_fleet(config)
-    if (config.option.load_hosts or config.getini("load_hosts")) and not hasattr(
-        config, "workerinput"
-    ):
+    if hosts and not is_worker:
         from pytest_loadtest.plugin.session import add_hosts
 
         add_hosts(config)

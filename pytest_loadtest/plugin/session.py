@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
+from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
 from pytest_loadtest.plugin.allure import (
     AllureDuration,
@@ -343,12 +344,9 @@ def add_hosts(config: pytest.Config) -> None:
             "--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here"
         )
     try:
-        option = config.option.load_hosts
-        hosts = (
-            hosts_of(option, config.invocation_params.dir)
-            if option
-            else hosts_of(config.getini("load_hosts"), config.rootpath)
-        )
+        text, _ = option_or_ini(config, "load_hosts")
+        in_ini = config.option.load_hosts is None
+        hosts = hosts_of(text, config.rootpath if in_ini else config.invocation_params.dir)
         facts = probe_hosts(hosts)
         elsewhere = [name for name, one in facts.items() if one.node != platform.node()]
         if elsewhere and config.pluginmanager.hasplugin("rerunfailures"):

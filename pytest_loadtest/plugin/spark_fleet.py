@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.plugin.session import COMMANDS, FLEET
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ _SYNTAX = re.compile(r"spark(?::(?P<directory>/.*))?")
 
 def check_fleet(config: pytest.Config) -> None:
     """Check the option and what it needs. :raises pytest.UsageError: it is wrong, or something is missing."""
-    text = config.option.load_fleet or config.getini("load_fleet")
+    text, _ = option_or_ini(config, "load_fleet")
+    hosts, _ = option_or_ini(config, "load_hosts")
     match = _SYNTAX.fullmatch(text)
     if match is None:
         raise pytest.UsageError(
             f"--load-fleet {text}: write spark, or spark:/DIRECTORY with the tests on Spark's nodes"
         )
-    if config.option.load_hosts or config.getini("load_hosts"):
+    if hosts:
         raise pytest.UsageError(
             "--load-fleet and --load-hosts: workers come from Spark or from a list of hosts: leave one of them out"
         )

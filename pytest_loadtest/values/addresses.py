@@ -1,4 +1,6 @@
-"""Addresses without credentials: these belong to the profile's driver, whose secrets are in no result."""
+"""Addresses without credentials: these belong to the profile's driver, whose secrets are in no
+result.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ HIDDEN = "***"
 
 
 def masked(address: str) -> str:
-    """Return an address for display, without user and password, and without the values of its parameters.
+    """Return an address for display, without user and password, and without the values of its
+    parameters.
 
-    ``mqtt://user:secret@host`` → ``mqtt://***@host``, ``sc://host:15002/;token=secret`` → ``sc://host:15002/;token=***``.
+    ``mqtt://user:secret@host`` → ``mqtt://***@host``, ``sc://host:15002/;token=secret`` →
+    ``sc://host:15002/;token=***``.
     """
     without_user = _USER.sub(rf"\1{HIDDEN}@", address)
     return _PARAMETER.sub(rf"\1{HIDDEN}", without_user) if "://" in without_user else without_user
@@ -57,16 +61,21 @@ def _secrets(address: str) -> list[str]:
 
 
 def has_secret(address: str) -> bool:
-    """Return whether an address has a user, a password, or a parameter whose name says that it is secret."""
+    """Return whether an address has a user, a password, or a parameter whose name says that it is
+    secret.
+    """
     return "@" in address or any(
         _SECRET_NAME.search(match[1]) for match in _PARAMETER.finditer(address)
     )
 
 
 def check_address(address: str | None, what: str) -> None:
-    """Reject an address with credentials before it is shown anywhere. :param what: the option or key that has it.
+    """Reject an address with credentials before it is shown anywhere.
 
-    :raises UsageError: the address has a user, a password or a secret parameter; the message has it masked.
+    :param what: the option or key that has it.
+
+    :raises UsageError: the address has a user, a password or a secret parameter; the message has it
+        masked.
     """
     if address is not None and has_secret(address):
         raise UsageError(f"{what} {masked(address)}: {NO_USER}: {INSTEAD}")
@@ -80,9 +89,13 @@ CREDENTIALS = {
 
 
 def check_samples_location(location: str, what: str) -> None:
-    """Reject a URI of samples that cannot be used, or that may contain a secret, without showing it. :param what: the option or ini key.
+    """Reject a URI of samples that cannot be used, or that may contain a secret, without showing
+    it.
 
-    :raises UsageError: the store is unknown, or the URI has a user, a password, a query or a fragment.
+    :param what: the option or ini key.
+
+    :raises UsageError: the store is unknown, or the URI has a user, a password, a query or a
+        fragment.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:  # a path

@@ -1,6 +1,7 @@
 """Text ⇄ integers with units: durations in ns, sizes in bytes, rates per second.
 
-The code calculates with integers; only texts have units. KB and MB are 1024-based, as in OMB; reports print KiB, MiB and Gbit/s.
+The code calculates with integers; only texts have units. KB and MB are 1024-based, as in OMB;
+reports print KiB, MiB and Gbit/s.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def parse_size(text: str) -> int:
 
 
 class ByteRate(float):
-    """A rate in bytes per second; a plain float is messages per second. ``type(rate)(rate * 2)`` keeps the kind."""
+    """A rate in bytes per second; a plain float is messages per second.
+
+    ``type(rate)(rate * 2)`` keeps the kind.
+    """
 
     __slots__ = ()
 
@@ -86,7 +90,8 @@ class ByteRate(float):
 
 
 def parse_rate(text: str) -> float:
-    """Parse a rate: ``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
+    """Parse a rate: ``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate`
+    (1024-based).
 
     :raises ValueError: no unit, an unknown one, or bits.
     """
@@ -104,14 +109,18 @@ def parse_rate(text: str) -> float:
 
 
 def exact_rate(rate: float) -> float | str:
-    """Return a rate as a profile has it, without rounding: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second as a number."""
+    """Return a rate as a profile has it, without rounding: ``ByteRate(2048)`` → ``"2048B/s"``;
+    messages per second as a number.
+    """
     if not isinstance(rate, ByteRate):
         return rate
     return f"{int(rate)}B/s" if rate.is_integer() else f"{Decimal(float.__repr__(rate)):f}B/s"
 
 
 def format_duration(ns: int | float) -> str:
-    """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number small."""
+    """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number
+    small.
+    """
     sign, ns = ("-", -ns) if ns < 0 else ("", ns)
     for unit, scale in (
         ("h", HOUR),

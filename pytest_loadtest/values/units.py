@@ -1,4 +1,6 @@
-"""Durations and rates for asserts in a test's body: they have a unit and a label, and compare only with their own kind."""
+"""Durations and rates for asserts in a test's body: they have a unit and a label, and compare only
+with their own kind.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ _OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
 class Duration:
     """A duration.
 
-    :param ns: nanoseconds. :param label: the measured metric, ``end-to-end p99``; empty for a bound. :param samples: number of samples of
-        a measured one. :param error: of the clocks between hosts, ns; comparisons that are closer than it are no data.
+    :param ns: nanoseconds.
+    :param label: the measured metric, ``end-to-end p99``; empty for a bound.
+    :param samples: number of samples of a measured one.
+    :param error: of the clocks between hosts, ns; comparisons that are closer than it are no data.
     """
 
     ns: float
@@ -39,7 +43,8 @@ class Duration:
     def __lt__(self, other: Duration) -> bool:
         """Compare lengths.
 
-        :raises TypeError: the other value is a number without a unit. :raises NoData: the error of clocks leaves open which is longer.
+        :raises TypeError: the other value is a number without a unit.
+        :raises NoData: the error of clocks leaves open which is longer.
         """
         if not isinstance(other, Duration):
             raise TypeError(
@@ -99,9 +104,11 @@ def s(value: float) -> Duration:
 
 
 def compare_lines(op: str, left: object, right: object) -> list[str] | None:
-    """Return the lines for ``pytest_assertrepr_compare``: both sides, the distance between them, and the numbers of samples.
+    """Return the lines for ``pytest_assertrepr_compare``: both sides, the distance between them,
+    and the numbers of samples.
 
-    None if the sides are not two durations, or a rate and a number: then pytest has its own explanation.
+    None if the sides are not two durations, or a rate and a number: then pytest has its own
+    explanation.
     """
     if isinstance(left, Duration) and isinstance(right, Duration):
         text = _compared(op, (left.ns, left.label), (right.ns, right.label), "ns")
@@ -125,7 +132,10 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
 
 
 def _compared(op: str, left: tuple[float, str], right: tuple[float, str], unit: str) -> str | None:
-    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``. The measured side, which has a label, is the one over or short."""
+    """``end-to-end p99 83.0 ms <= 50.0 ms: over by 66 %``.
+
+    The measured side, which has a label, is the one over or short.
+    """
     if op not in _OPERATORS:
         return None
     shown = pair(left[0], right[0], unit)

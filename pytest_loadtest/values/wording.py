@@ -12,7 +12,9 @@ ROUNDING = 1e-9
 
 
 def scale_word(factor: float) -> str:
-    """Name what a run had of the load of its profile: ``scaled ×0.01``, or ``shortened`` where only its duration is less."""
+    """Name what a run had of the load of its profile: ``scaled ×0.01``, or ``shortened`` where only
+    its duration is less.
+    """
     return "shortened" if factor == 1 else f"scaled ×{factor:g}"
 
 
@@ -22,7 +24,9 @@ def with_version(name: str, version: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text with escapes for all control characters but line breaks: names come from files and brokers."""
+    """Return the text with escapes for all control characters but line breaks: names come from
+    files and brokers.
+    """
     if text.isprintable():
         return text
     return "".join(
@@ -39,12 +43,17 @@ def exact(count: float) -> str:
 
 
 def counted(count: float, one: str, many: str = "") -> str:
-    """Return ``1 read``, ``12 reads``. :param many: the plural if it is not the singular with an s."""
+    """Return ``1 read``, ``12 reads``.
+
+    :param many: the plural if it is not the singular with an s.
+    """
     return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
 
 
 def format_value(value: float, unit: str, digits: int = 3) -> str:
-    """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more digits."""
+    """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more
+    digits.
+    """
     if unit == "messages":
         return exact(value)
     if value == math.inf:
@@ -68,7 +77,9 @@ def pair(left: float, right: float, unit: str) -> tuple[str, str]:
 
 
 def distance(value: float, bound: float, unit: str) -> str:
-    """Return the distance of a value from its bound: ``over by 66 %``, ``40 times the bound``, ``short by 49 %``, ``3 too many``."""
+    """Return the distance of a value from its bound: ``over by 66 %``, ``40 times the bound``,
+    ``short by 49 %``, ``3 too many``.
+    """
     if value == math.inf:
         return "too many never came"
     if unit == "messages":
@@ -87,7 +98,9 @@ def distance(value: float, bound: float, unit: str) -> str:
 
 
 def _plain(value: float, digits: int) -> str:
-    """Return a value with significant digits: no exponent, no trailing zeros, and all digits of the integer part."""
+    """Return a value with significant digits: no exponent, no trailing zeros, and all digits of the
+    integer part.
+    """
     whole = len(str(int(abs(value))))
     text = f"{float(f'{value:.{max(digits, whole)}g}'):.12f}".rstrip("0").rstrip(".")
     return text or "0"

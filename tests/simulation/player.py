@@ -35,7 +35,7 @@ NOTICED: Final = SECOND // 5
 """From the end of a process until the controller notices it, ns."""
 
 
-def _installed() -> None:
+def install() -> None:
     """Make the simulated kind a plugin, as an installed distribution with an entry point is one."""
     folder = Path(tempfile.gettempdir()) / f"loadtest-simulated-{os.getuid()}"
     information = folder / "simulated-1.dist-info"
@@ -302,7 +302,7 @@ def _request(world: World, name: str) -> Any:
 
 def play(world: World, folder: Path) -> Played:
     """Play a world to its end; its samples and results are below ``folder``."""
-    _installed()
+    install()
     started = time.process_time()
     from pytest_loadtest.errors import LoadtestError
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -132,10 +133,9 @@ def start_pulsar(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """
     version = request.version or PULSAR.version
     runtime = java.require("Pulsar")
-    jars = PULSAR.resolve(version, progress)
-    return on_free_ports(
-        3, lambda ports: _launch(partial(command, runtime, jars), ports, version, request, progress)
-    )
+    jars = pulsar_jars(version).resolve(version, progress)
+    program = partial(command, runtime, jars, version)
+    return on_free_ports(3, lambda ports: _launch(program, ports, version, request, progress))
 
 
 def standalone_conf(
@@ -210,15 +210,17 @@ def properties(lines: Mapping[str, str]) -> str:
     return re.sub(r"[^\x00-\x7f]", lambda character: json.dumps(character[0])[1:-1], text)
 
 
-def command(runtime: Java, jars: Path, folder: Path, bookie_port: int) -> list[str]:
+def command(runtime: Java, jars: Path, version: str, folder: Path, bookie_port: int) -> list[str]:
     """Return the java command of a standalone with configuration and data in ``folder``.
 
     It keeps data that exists there.
     """
     data = folder / "data"
     standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
-    bookie = ["--bookkeeper-dir", str(data / "bookkeeper"), "--bookkeeper-port", str(bookie_port)]
-    folders = ["--metadata-dir", str(data / "metadata"), *bookie]
+    folders = ["--metadata-dir", str(data / "metadata")]
+    folders += ["--bookkeeper-dir", str(data / "bookkeeper")]
+    if _major(version) < 5:  # later versions take any free port
+        folders += ["--bookkeeper-port", str(bookie_port)]
     program = java_command(
         runtime,
         jars,
@@ -338,6 +340,19 @@ def bookie_facts(configured: Mapping[str, str]) -> dict[str, str]:
 PULSAR: Final = Jars(
     "Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml")
 )
+
+
+def pulsar_jars(version: str) -> Jars:
+    """Return the jars of a version: the poms before and from Pulsar 5 on differ."""
+    if _major(version) < 5:
+        return PULSAR
+    return replace(PULSAR, pom=PULSAR.pom.with_name("pulsar-5-pom.xml"))
+
+
+def _major(version: str) -> int:
+    """Return the number of the major version; that of the default for a text that is no version."""
+    number = re.match(r"\d+", version)
+    return int(number[0]) if number else _major(PULSAR.version)
 
 
 def machine_needs() -> tuple[MachineNeed, ...]:

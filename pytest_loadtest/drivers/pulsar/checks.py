@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, REPLACED_BY_PERSISTENCE
+from pytest_loadtest.drivers.pulsar.names import SCALABLE
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK, PulsarSettings, strict
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.profile.fields import exact_duration, spelling
@@ -39,7 +40,13 @@ def _topic(profile: Profile) -> Iterator[Problem]:
     if topic is None:
         return
     scheme, _, rest = topic.partition("://")
-    if (
+    if scheme in SCALABLE:
+        yield Problem(
+            ("topic",),
+            f"topic: {topic!r} is a scalable topic of Pulsar 5, which no client of this package can use",
+            "write persistent://tenant/namespace/name",
+        )
+    elif (
         scheme not in ("persistent", "non-persistent")
         or rest.count("/") != 2
         or not all(rest.split("/"))

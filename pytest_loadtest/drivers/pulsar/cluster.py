@@ -39,6 +39,7 @@ from pytest_loadtest.drivers.pulsar.broker import (
     java_command,
     port_lines,
     properties,
+    pulsar_jars,
     start_pulsar,
 )  # fmt: skip
 from pytest_loadtest.drivers.pulsar.secured import secure
@@ -106,7 +107,7 @@ def start_cluster(request: BrokerRequest, progress: Progress) -> StartedCluster:
     """
     runtime = java.require("Pulsar")
     version = request.version or PULSAR.version
-    jars = PULSAR.resolve(version, progress)
+    jars = pulsar_jars(version).resolve(version, progress)
     count = 1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING]
     for _ in range(ATTEMPTS - 1):
         try:

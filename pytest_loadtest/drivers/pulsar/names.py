@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
+# Domains of Pulsar 5's scalable topics and of their segments (PIP-460, docs/decisions/060).
+SCALABLE: Final = ("topic", "segment")
 _QUORUMS: Final = {
     "ensemble_size": "ensembleSize",
     "write_quorum": "writeQuorum",

@@ -16,6 +16,7 @@ import pulsar
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.library.client import make_client
+from pytest_loadtest.drivers.pulsar.names import SCALABLE
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.observed import Seen
 
@@ -135,6 +136,11 @@ def full_name(topic: str) -> str:
     :raises UsageError: it is neither a name nor tenant/namespace/name.
     """
     domain, mark, rest = topic.partition("://")
+    if domain in SCALABLE:
+        raise UsageError(
+            f"topic {topic!r} is a scalable topic of Pulsar 5, which pulsar-client cannot read:"
+            " write persistent://tenant/namespace/name"
+        )
     if not mark:
         domain = "persistent"
         rest = topic if "/" in topic else f"public/default/{topic}"

@@ -74,20 +74,20 @@ def test_metrics_listen_on_the_loopback_unless_a_host_is_named() -> None:
 
 
 def test_the_place_of_samples_is_a_uri_or_an_existing_folder(tmp_path: Path) -> None:
-    """The option overrides the ini key; a relative path is relative to the root folder."""
+    """A relative path is relative to the root folder."""
+    option = "--load-samples"
     (tmp_path / "shared").mkdir()
-    assert parse_samples_location(None, "", tmp_path) is None
-    assert parse_samples_location("", "s3://b", tmp_path) is None
-    assert parse_samples_location("s3://b/p/", "s3://c", tmp_path) == "s3://b/p"
-    assert parse_samples_location(None, "shared/", tmp_path) == str(tmp_path / "shared")
-    assert parse_samples_location(str(tmp_path), "", Path("/")) == str(tmp_path)
+    assert parse_samples_location("", option, tmp_path) is None
+    assert parse_samples_location("s3://b/p/", option, tmp_path) == "s3://b/p"
+    assert parse_samples_location("shared/", option, tmp_path) == str(tmp_path / "shared")
+    assert parse_samples_location(str(tmp_path), option, Path("/")) == str(tmp_path)
     with pytest.raises(
         pytest.UsageError,
         match=r"^load_samples \(ini\) away: .*/away is not a folder: name one that all hosts share",
     ):
-        parse_samples_location(None, "away", tmp_path)
+        parse_samples_location("away", "load_samples (ini)", tmp_path)
     with pytest.raises(
         pytest.UsageError,
         match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user",
     ):
-        parse_samples_location("s3://key:hush@b", "", tmp_path)
+        parse_samples_location("s3://key:hush@b", option, tmp_path)

@@ -97,7 +97,7 @@ def test_the_java_command_writes_only_into_the_data_folder(
     major: int, flag: bool, tmp_path: Path
 ) -> None:
     """Newer Javas need a permission for unsafe memory access."""
-    line = pulsar.command(Java("java", major), Path("/jars"), tmp_path, 7003)
+    line = pulsar.command(Java("java", major), Path("/jars"), "4.2.4", tmp_path, 7003)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert ("--sun-misc-unsafe-memory-access=allow" in line) is flag
     data = str(tmp_path / "data")
@@ -106,3 +106,26 @@ def test_the_java_command_writes_only_into_the_data_folder(
         for option in ("--metadata-dir", "--bookkeeper-dir")
     )
     assert f"-Djava.io.tmpdir={data}/tmp" in line
+
+
+@pytest.mark.parametrize(
+    ("version", "pom", "bookie_port"),
+    [
+        ("4.0.0", "pulsar-pom.xml", True),
+        ("4.2.4", "pulsar-pom.xml", True),
+        ("5.0.0-M1", "pulsar-5-pom.xml", False),
+        ("11.2", "pulsar-5-pom.xml", False),
+    ],
+)
+def test_pulsar_5_has_its_own_class_path_and_no_option_for_the_bookies_port(
+    version: str, pom: str, bookie_port: bool, tmp_path: Path
+) -> None:
+    assert pulsar.pulsar_jars(version).pom.name == pom
+    assert pulsar.pulsar_jars(version).pom.is_file()
+    line = pulsar.command(Java("java", 17), Path("/jars"), version, tmp_path, 7003)
+    assert ("--bookkeeper-port" in line) is bookie_port
+
+
+def test_a_text_that_is_no_version_is_rejected_where_jars_are_resolved() -> None:
+    with pytest.raises(UsageError, match="'latest' is not a version of Pulsar: write one like"):
+        pulsar.pulsar_jars("latest").resolve("latest", print)

@@ -57,6 +57,7 @@ def test_a_key_for_chunks_is_rejected_without_chunks() -> None:
             "topic: 'orders' is no topic of Pulsar's (write persistent://tenant/namespace/name)",
         ),
         ("persistent://a//c", "write persistent://tenant/namespace/name"),
+        ("topic://a/b/c", "is a scalable topic of Pulsar 5, which no client of this package"),
         (
             "non-persistent://a/b/c",
             "is non-persistent, driver.topicType says persistent (write topicType: non-persistent)",

@@ -22,7 +22,9 @@ def test_a_short_name_is_completed_as_pulsars_clients_do(topic: str, full: str) 
     assert full_name(topic) == full
 
 
-@pytest.mark.parametrize("topic", ["", "a/b", "kafka://a/b/c", "persistent://a", "a//c"])
+@pytest.mark.parametrize(
+    "topic", ["", "a/b", "kafka://a/b/c", "topic://a/b/c", "persistent://a", "a//c"]
+)
 def test_another_name_is_an_error_that_shows_the_form(topic: str) -> None:
     with pytest.raises(UsageError, match="write persistent://tenant/namespace/name"):
         full_name(topic)
