@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 SEED = 1
-WORLDS = 150
+WORLDS = 80
 CORES = 2
 
 
