@@ -193,7 +193,7 @@ class BrokenWatch:
         return (
             None
             if self.broke is None
-            else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+            else Change(at=elapsed + CHANGE_IN, end=True, unattainable=self.broke)
         )
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:

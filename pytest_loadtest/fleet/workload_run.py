@@ -296,7 +296,7 @@ class WorkloadRun:
             streams=RunStreams(count=topology.streams, file=STREAMS_FILE), stages=(),
             changes=(),
             window=plan.profile.slo.window, drift="drift" in plan.profile.slo,
-            foregone=None, aborted=None,
+            unattainable=None, aborted=None,
             went_away=self.went_away,
             started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
             pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
@@ -314,7 +314,9 @@ class WorkloadRun:
             changes=tuple(
                 RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes
             ),
-            foregone=next((change.foregone for change in record.changes if change.foregone), None),
+            unattainable=next(
+                (change.unattainable for change in record.changes if change.unattainable), None
+            ),
             aborted=record.aborted,
         )
 

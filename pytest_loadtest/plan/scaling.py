@@ -231,20 +231,17 @@ def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> N
         least = 10 * SECOND if "drift" in section else 0
         needed = max(section.window or 0, least)
         if needed > length:
-            drift = needed == least
-            what = (
-                "drift, for which ten seconds are needed"
-                if drift
-                else f"a window of {format_duration(needed)}"
-            )
-            remedy = (
-                "use a longer one"
-                if drift
-                else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
-            )
-            raise UsageError(
-                f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
-            )
+            left = format_duration(length)
+            if needed == least:
+                conflict = f"drift needs 10 s, and --load-duration leaves {left} to measure"
+                remedy = "raise --load-duration"
+            else:
+                window = f"a window of {format_duration(needed)}"
+                conflict = (
+                    f"{window} is longer than the {left} that --load-duration leaves to measure"
+                )
+                remedy = "raise --load-duration, or write a shorter window under scaled: {slo: {window: …}}"
+            raise UsageError(f"profile {profile.name}: {name}: {conflict}: {remedy}")
 
 
 def plan_scale(
