@@ -9,12 +9,17 @@ from typing import Any, Final
 CHANGE_IN: Final = 2_000_000_000
 """ns from a decision to its instant, in which every worker must hear of it, even one that stalls."""
 UNDER_WAY: Final = 100_000_000
-"""ns: when a backlog is drained, messages sent in the last 100 ms count as under way, not as left over."""
+"""ns: when a backlog is drained, messages sent in the last 100 ms count as under way, not as left
+over.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
-    """The end of a run that is lost. :param reason: when and why."""
+    """The end of a run that is lost.
+
+    :param reason: when and why.
+    """
 
     reason: str
 
@@ -24,10 +29,13 @@ class Change:
     """A change from ``at`` on (ns after the phase's start); None leaves a value as it is.
 
     :param rate: per second over all streams: messages, or bytes if the profile paces by bytes.
-    :param distribution: the number of a distribution of the payload pool, or weights by size bucket.
-    :param paused: consumers pause, or resume. :param consumers: number of consumers of each subscription that take messages.
+    :param distribution: the number of a distribution of the payload pool, or weights by size
+        bucket.
+    :param paused: consumers pause, or resume.
+    :param consumers: number of consumers of each subscription that take messages.
     :param end: the phase ends: it has no messages that would be due at ``at`` or later.
-    :param unattainable: for an end, the objective that can no longer be met; None if the end has another reason.
+    :param foregone: for an end, the objective that can no longer hold; None if the end has another
+        reason.
     :param aborted: for an end, set if the run is lost.
     """
 
@@ -41,7 +49,10 @@ class Change:
     aborted: Aborted | None = None
 
     def document(self, *, in_bytes: bool) -> dict[str, Any]:
-        """Return the change as ``run.json`` has it. :param in_bytes: true if the rate is in bytes."""
+        """Return the change as ``run.json`` has it.
+
+        :param in_bytes: true if the rate is in bytes.
+        """
         return {
             "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
             "paused": self.paused, "consumers": self.consumers, "end": self.end, "unattainable": self.unattainable,

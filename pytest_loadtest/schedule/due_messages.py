@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class DueMessages:
     """The messages of a phase by the instant at which they are due.
 
-    :param mixes: for a rate in bytes, the instant (ns after the phase's start) and the sizes from it on, one after another from 0 on;
-        empty for a rate in messages.
+    :param mixes: for a rate in bytes, the instant (ns after the phase's start) and the sizes from
+        it on, one after another from 0 on; empty for a rate in messages.
     """
 
     pacer: Pacer
@@ -33,7 +33,8 @@ class DueMessages:
         if not self.mixes:
             return self.pacer.total(before)
         total = 0
-        # The last message of one mix may end behind the first byte of the next, or even behind all of that mix.
+        # The last message of one mix may end behind the first byte of the next, or even behind all
+        # of that mix.
         taken = 0
         for mix, room in self._rooms(before):
             total += mix.fewest_messages(room - taken)

@@ -1,8 +1,10 @@
-"""Consumers paired with producers by host: which host has which topics, and the share of each of its workers.
+"""Consumers paired with producers by host: which host has which topics, and the share of each of
+its workers.
 
-A topic goes to one host, with all its streams and all its consumers. A delivery then begins and ends on one host, and its latency is read
-on one clock. Hosts get topics in proportion to their workers, and the workers of a host share its streams and consumers evenly. Streams,
-sequences and payloads do not depend on any of this.
+A topic goes to one host, with all its streams and all its consumers. A delivery then begins and
+ends on one host, and its latency is read on one clock. Hosts get topics in proportion to their
+workers, and the workers of a host share its streams and consumers evenly. Streams, sequences and
+payloads do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -23,15 +25,18 @@ if TYPE_CHECKING:
 
 
 def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Return the topics of each host, ascending; empty on one host, and if there are fewer topics than hosts.
+    """Return the topics of each host, ascending; empty on one host, and if there are fewer topics
+    than hosts.
 
-    Each host gets its workers' share of the topics, to within one topic. Neighbouring topics go to different hosts, which spreads a skew.
+    Each host gets its workers' share of the topics, to within one topic. Neighbouring topics go to
+    different hosts, which spreads a skew.
 
     :param workers: number of workers by host.
     """
     if len(workers) == 1 or topics < len(workers):
         return {}
-    # Turns as for the streams of a skewed workload: the turns of a host with w workers are at (2k + 1) / 2w.
+    # Turns as for the streams of a skewed workload: the turns of a host with w workers are at (2k +
+    # 1) / 2w.
     turns = sorted(
         ((2 * k + 1) / (2 * count), number)
         for number, count in enumerate(workers.values())
@@ -42,7 +47,10 @@ def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArra
 
 
 def topic_shares(topics: int, hosts: Sequence[str]) -> dict[str, float]:
-    """Return the share of the topics that each host has; empty if hosts have no whole topics. :param hosts: of each worker, by rank."""
+    """Return the share of the topics that each host has; empty if hosts have no whole topics.
+
+    :param hosts: of each worker, by rank.
+    """
     return {
         host: len(own) / topics
         for host, own in topics_of_hosts(topics, count_workers(hosts)).items()
@@ -50,9 +58,11 @@ def topic_shares(topics: int, hosts: Sequence[str]) -> dict[str, float]:
 
 
 def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment, ...]:
-    """Return the share of each worker, with the topics of :func:`topics_of_hosts`; if it has none, as :func:`assign`.
+    """Return the share of each worker, with the topics of :func:`topics_of_hosts`; if it has none,
+    as :func:`assign`.
 
-    :param topology: no broadcast. :param hosts: of each worker, by rank.
+    :param topology: no broadcast.
+    :param hosts: of each worker, by rank.
     """
     workers = count_workers(hosts)
     homes = topics_of_hosts(topology.topics, workers)
@@ -79,14 +89,19 @@ def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment
 
 
 def count_workers(hosts: Sequence[str]) -> dict[str, int]:
-    """Return the number of workers of each host, in the order of their first workers. :param hosts: of each worker, by rank."""
+    """Return the number of workers of each host, in the order of their first workers.
+
+    :param hosts: of each worker, by rank.
+    """
     return {host: hosts.count(host) for host in dict.fromkeys(hosts)}
 
 
 class Placement(NamedTuple):
     """The expected deliveries within one host.
 
-    :param share: of all deliveries; a subscription's consumers count as if each of them got as much. :param complete: all are, for certain.
+    :param share: of all deliveries; a subscription's consumers count as if each of them got as
+        much.
+    :param complete: all are, for certain.
     """
 
     share: float
@@ -101,7 +116,8 @@ def placement(
 ) -> Placement | None:
     """Return the expected deliveries within one host; None without deliveries, and on one host.
 
-    :param hosts: of each worker, by rank. :param turns: weight of each stream in a skewed workload; None: all are equal.
+    :param hosts: of each worker, by rank.
+    :param turns: weight of each stream in a skewed workload; None: all are equal.
     """
     names = list(dict.fromkeys(hosts))
     if len(names) == 1 or not topology.streams or not topology.all_consumers:

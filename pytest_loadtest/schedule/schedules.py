@@ -1,9 +1,11 @@
 """The messages of all streams of one worker, in the order in which they are intended to leave.
 
-A row is one message: row 0 is the worker's first of the phase. A row's stream, number and number in the run follow from the row by
-arithmetic (:mod:`pytest_loadtest.schedule.stream_order`), whatever the unit of the rate. With a rate in messages, its time does too. With
-a rate in bytes, the messages of the whole run are one train: message ``n`` is due when the bytes of the messages ``0 … n-1`` have been
-sent at the rate. So each stream has its share of the messages, and every worker draws the sizes of all messages of the run.
+A row is one message: row 0 is the worker's first of the phase. A row's stream, number and number in
+the run follow from the row by arithmetic (:mod:`pytest_loadtest.schedule.stream_order`), whatever
+the unit of the rate. With a rate in messages, its time does too. With a rate in bytes, the messages
+of the whole run are one train: message ``n`` is due when the bytes of the messages ``0 … n-1`` have
+been sent at the rate. So each stream has its share of the messages, and every worker draws the
+sizes of all messages of the run.
 """
 
 from __future__ import annotations
@@ -26,16 +28,20 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-_AHEAD: Final = 8192  # messages of the run that are drawn at once with a rate in bytes: their columns stay in the cache
-_MOST_PASSED: Final = 8192  # forgotten rows that are kept, because the remaining rows are copied when they are discarded
+# messages of the run that are drawn at once with a rate in bytes: their columns stay in the cache
+_AHEAD: Final = 8192
+# forgotten rows that are kept, because the remaining rows are copied when they are discarded
+_MOST_PASSED: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Consecutive rows.
 
-    :param index: int64, position of the stream among the worker's. :param number: int64, of the message in its stream, from 0 in the phase.
-    :param time: int64 ns after the phase's start. :param payload: uint16, index into the pool.
+    :param index: int64, position of the stream among the worker's.
+    :param number: int64, of the message in its stream, from 0 in the phase.
+    :param time: int64 ns after the phase's start.
+    :param payload: uint16, index into the pool.
     """
 
     index: Column
@@ -48,7 +54,8 @@ class Rows:
 class Drawing:
     """The choice of payloads for messages.
 
-    :param streams: the worker's streams. :param first: int64, by stream, the sequence of the phase's first message.
+    :param streams: the worker's streams.
+    :param first: int64, by stream, the sequence of the phase's first message.
     """
 
     chooser: Chooser
@@ -82,7 +89,9 @@ class EvenSchedule:
         return self._order.before(self.pacer.due(elapsed))
 
     def time(self, row: int) -> int:
-        """Return when a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` if the rate has ended at 0."""
+        """Return when a row is due; :data:`~pytest_loadtest.schedule.pacing.NEVER` if the rate has
+        ended at 0.
+        """
         return self.pacer.time(self._order.place(row))
 
     def rows(self, first: int, count: int) -> Rows:
@@ -106,7 +115,9 @@ class EvenSchedule:
         )
 
     def find(self, index: Column, number: Column) -> Column:
-        """Return the row of each message, number ``number`` of the worker's ``index``-th stream, which was in a row already."""
+        """Return the row of each message, number ``number`` of the worker's ``index``-th stream,
+        which was in a row already.
+        """
         return self._order.find(index, number)
 
     def numbers(self, row: int) -> Column:
@@ -114,7 +125,9 @@ class EvenSchedule:
         return self._order.numbers(row)
 
     def change(self, at: int, table: WeightedChoice | None) -> int:
-        """Prepare a change of the rows that are due ``at`` ns after the start or later. :param table: their payloads' table, if it changes.
+        """Prepare a change of the rows that are due ``at`` ns after the start or later.
+
+        :param table: their payloads' table, if it changes.
 
         :returns: the first row that is affected.
         """
@@ -132,7 +145,9 @@ class EvenSchedule:
         # nothing is stored
 
     def marks(self) -> list[tuple[int, Column]]:
-        """Return the instant of each change so far, with the number of messages of each stream due before it."""
+        """Return the instant of each change so far, with the number of messages of each stream due
+        before it.
+        """
         return [(at, self.numbers(self._order.before(place))) for at, place in self._changes]
 
 
@@ -141,19 +156,25 @@ def _order_of(streams: Streams, pacer: Pacer, turns: Turns | None) -> StreamOrde
 
 
 class _Front(NamedTuple):
-    """The first message that is not drawn yet. :param message: its number in the run. :param place: its place in the train, bytes."""
+    """The first message that is not drawn yet.
+
+    :param message: its number in the run.
+    :param place: its place in the train, bytes.
+    """
 
     message: int
     place: int
 
 
 class ByteSchedule:
-    """A schedule for a rate in bytes: one train of bytes for the whole run, in which a message begins where the one before it ends.
+    """A schedule for a rate in bytes: one train of bytes for the whole run, in which a message
+    begins where the one before it ends.
 
-    The sizes of all messages of the run are drawn in order, and the places and payloads of this worker's are kept. The public methods are
-    those of :class:`EvenSchedule`.
+    The sizes of all messages of the run are drawn in order, and the places and payloads of this
+    worker's are kept. The public methods are those of :class:`EvenSchedule`.
 
-    :param drawing: of all streams of the run. :param streams: the worker's, at least one.
+    :param drawing: of all streams of the run.
+    :param streams: the worker's, at least one.
     :param turns: the order of streams of a skewed workload; None: round robin.
     """
 
@@ -206,7 +227,9 @@ class ByteSchedule:
         return self._first + len(self._place)
 
     def _row_at(self, place: int) -> int:
-        """Return the first row that begins at a place or after it, if all that begin before it are drawn."""
+        """Return the first row that begins at a place or after it, if all that begin before it are
+        drawn.
+        """
         return self._first + int(np.searchsorted(self._place, place))
 
     def _draw_until(self, rows: int) -> None:
@@ -214,7 +237,9 @@ class ByteSchedule:
             self._draw()
 
     def _draw(self) -> None:
-        """Draw the next messages of the run, up to the next change of the table, and keep this worker's."""
+        """Draw the next messages of the run, up to the next change of the table, and keep this
+        worker's.
+        """
         front = self._front
         index, number, _ = self._everyone.rows(
             np.arange(front.message, front.message + _AHEAD, dtype=np.int64)
@@ -236,7 +261,9 @@ class ByteSchedule:
                 self._rows_before[place] = self._row_at(place)
 
     def _keep(self, message: int, count: int, places: Column, payload: NDArray[np.uint16]) -> None:
-        """Append this worker's rows of ``count`` messages of the run, ``message`` and those after it, as far as they are not there yet."""
+        """Append this worker's rows of ``count`` messages of the run, ``message`` and those after
+        it, as far as they are not there yet.
+        """
         first = max(
             self._order.before(message), self._end
         )  # messages are drawn again after a change of the table
@@ -278,7 +305,8 @@ class ByteSchedule:
         self._first += passed
         self._passed = int(self._place[passed - 1])
         self._place, self._payload = self._place[passed:], self._payload[passed:]
-        # A change of the table, which affects no row that is forgotten, begins after the place of the last one.
+        # A change of the table, which affects no row that is forgotten, begins after the place of
+        # the last one.
         needed = [
             number for number, front in enumerate(self._fronts) if front.place <= self._passed
         ]

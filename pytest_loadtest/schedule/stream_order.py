@@ -1,9 +1,10 @@
 """The order of streams: the stream of each message of the run, and the resulting rows of a worker.
 
-The run's messages are numbered 0, 1, 2 … in the order in which they are due. Without a skew the streams have them in round robin
-(:class:`RoundRobin`), which is arithmetic. With a skew, a cycle of turns has the stream of each message (:class:`Turns`): a stream of
-weight ``w`` has ``w`` turns in it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays even, every
-stream has its exact share after each round, and nothing depends on the number of workers.
+The run's messages are numbered 0, 1, 2 … in the order in which they are due. Without a skew the
+streams have them in round robin (:class:`RoundRobin`), which is arithmetic. With a skew, a cycle of
+turns has the stream of each message (:class:`Turns`): a stream of weight ``w`` has ``w`` turns in
+it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays even,
+every stream has its exact share after each round, and nothing depends on the number of workers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ MOST_TURNS: Final = 1_000_000
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """The order of one worker's streams in round robin over ``total`` streams; row 0 is the worker's first message of the phase."""
+    """The order of one worker's streams in round robin over ``total`` streams; row 0 is the
+    worker's first message of the phase.
+    """
 
     total: int
     streams: Streams
@@ -48,7 +51,9 @@ class RoundRobin:
         return number * self.total + int(self.streams[index])
 
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
-        """Return for each row the position of its stream among the worker's, its number in the stream, and its number in the run."""
+        """Return for each row the position of its stream among the worker's, its number in the
+        stream, and its number in the run.
+        """
         if len(self.streams) == 1:
             index, number = np.zeros(len(row), np.int64), row
         else:
@@ -68,7 +73,11 @@ class RoundRobin:
 
 @dataclass(frozen=True, eq=False)
 class Turns:
-    """A cycle of turns. :param cycle: int64 ``(L,)``, the stream of each turn; every stream has one. :param streams: their number."""
+    """A cycle of turns.
+
+    :param cycle: int64 ``(L,)``, the stream of each turn; every stream has one.
+    :param streams: their number.
+    """
 
     cycle: Column
     streams: int
@@ -77,9 +86,11 @@ class Turns:
     def weighted(cls, weights: Sequence[int], *, swing: int = 0, times: int = 1) -> Turns:
         """Make the cycle for topics with weights.
 
-        :param weights: of the topics, above 0. :param swing: after this many messages each weight moves on to the next topic, until every
-            topic has its first weight again; 0: never. :param times: streams of each topic, which share its turns in round robin; stream
-            ``s`` is of topic ``s mod len(weights)``.
+        :param weights: of the topics, above 0.
+        :param swing: after this many messages each weight moves on to the next topic, until every
+            topic has its first weight again; 0: never.
+        :param times: streams of each topic, which share its turns in round robin; stream ``s`` is
+            of topic ``s mod len(weights)``.
         :raises ValueError: more turns than a cycle may have.
         """
         topics, least = len(weights), gcd(*weights)
@@ -96,7 +107,9 @@ class Turns:
         return cls(cycle + topics * (_nth(cycle) % times), topics * times)
 
     def counts(self, total: int) -> Column:
-        """Return how many of the run's first ``total`` messages each stream has, ``(P,)``; they add up to ``total``."""
+        """Return how many of the run's first ``total`` messages each stream has, ``(P,)``; they add
+        up to ``total``.
+        """
         rounds, rest = divmod(total, len(self.cycle))
         counts: Column = rounds * self.weights + np.bincount(
             self.cycle[:rest], minlength=self.streams
@@ -114,7 +127,9 @@ class Turns:
 
 
 class WeightedOrder:
-    """The order of one worker's streams in a cycle of turns; the methods are those of :class:`RoundRobin`."""
+    """The order of one worker's streams in a cycle of turns; the methods are those of
+    :class:`RoundRobin`.
+    """
 
     def __init__(self, turns: Turns, streams: Streams) -> None:
         cycle = turns.cycle
@@ -173,9 +188,11 @@ def _nth(values: Column) -> Column:
 
 
 def _spread(weights: Sequence[int]) -> Column:
-    """Return the topics of a round in which turn ``j`` of weight ``w`` is at ``(2j + 1) / 2w``; at one place the lower topic is first.
+    """Return the topics of a round in which turn ``j`` of weight ``w`` is at ``(2j + 1) / 2w``; at
+    one place the lower topic is first.
 
-    Floats are exact enough: equal places are equal as floats, and others differ by more than the rounding, as weights are below a million.
+    Floats are exact enough: equal places are equal as floats, and others differ by more than the
+    rounding, as weights are below a million.
     """
     counts = np.array(weights, np.int64)
     topic = np.repeat(np.arange(len(counts)), counts)

@@ -1,7 +1,8 @@
-"""Topics, producers and consumers as numbers, with arithmetic for their relations, and the share of each worker.
+"""Topics, producers and consumers as numbers, with arithmetic for their relations, and the share of
+each worker.
 
-The size of these objects does not depend on the number of clients. Names of topics and subscriptions at the broker are up to the driver;
-the only name here is that of an existing topic.
+The size of these objects does not depend on the number of clients. Names of topics and
+subscriptions at the broker are up to the driver; the only name here is that of an existing topic.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ MOST: Final = 20_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The numbers of a workload; ``producers`` and ``subscriptions`` per topic, ``consumers`` per subscription.
+    """The numbers of a workload; ``producers`` and ``subscriptions`` per topic, ``consumers`` per
+    subscription.
 
-    Streams are assigned to topics in round robin; the consumers of a subscription have consecutive numbers.
+    Streams are assigned to topics in round robin; the consumers of a subscription have consecutive
+    numbers.
 
-    :param partitions: of each topic that the run creates; those of an existing topic are known to the broker.
-    :param name: the broker's name of the only topic, if it is an existing one, which the run never creates or deletes.
+    :param partitions: of each topic that the run creates; those of an existing topic are known to
+        the broker.
+    :param name: the broker's name of the only topic, if it is an existing one, which the run never
+        creates or deletes.
     :param hashes: the hash that each topic is to have at its broker; empty: any.
     """
 
@@ -63,7 +68,9 @@ class Topology:
 
     @property
     def broadcasts(self) -> bool:
-        """True if topics have so many subscriptions, of one consumer each, that copies are recorded 64 to a row."""
+        """True if topics have so many subscriptions, of one consumer each, that copies are recorded
+        64 to a row.
+        """
         return self.subscriptions >= WIDTH and self.consumers == 1
 
     def topic_of_stream(self, stream: Numbers) -> Numbers:
@@ -75,12 +82,16 @@ class Topology:
         return consumer // (self.subscriptions * self.consumers)
 
     def subscription_of_consumer(self, consumer: Numbers) -> Numbers:
-        """Return the index, within the topic, of the subscription of a consumer, or of each consumer of a column."""
+        """Return the index, within the topic, of the subscription of a consumer, or of each
+        consumer of a column.
+        """
         return consumer // self.consumers % self.subscriptions
 
     @property
     def partition_handles(self) -> int:
-        """The number of partition producers and partition consumers: each client has one per partition."""
+        """The number of partition producers and partition consumers: each client has one per
+        partition.
+        """
         return (
             self.topics * self.partitions * (self.producers + self.subscriptions * self.consumers)
         )
@@ -88,12 +99,15 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BroadcastShare:
-    """One worker's consumers of a broadcast, chosen so that a message has at most ``workers - 1`` more rows than on one worker.
+    """One worker's consumers of a broadcast, chosen so that a message has at most ``workers - 1``
+    more rows than on one worker.
 
-    The subscriptions of a broadcast row stay together. Whole rows of all topics are assigned in round robin as long as every worker gets
-    one, which spreads each topic. Of the remaining subscriptions each worker gets the same number of neighbours.
+    The subscriptions of a broadcast row stay together. Whole rows of all topics are assigned in
+    round robin as long as every worker gets one, which spreads each topic. Of the remaining
+    subscriptions each worker gets the same number of neighbours.
 
-    :param topics: number of topics, with ``subscriptions`` of one consumer each. :param place: position among ``workers``, from 0.
+    :param topics: number of topics, with ``subscriptions`` of one consumer each.
+    :param place: position among ``workers``, from 0.
     """
 
     topics: int
@@ -132,7 +146,9 @@ class BroadcastShare:
         )
 
     def _consumers(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return consumers by their number in the order of assignment, where the whole rows of all topics are first."""
+        """Return consumers by their number in the order of assignment, where the whole rows of all
+        topics are first.
+        """
         whole, rest = self._whole, self.subscriptions - self._whole
         topic, subscription = np.divmod(number, whole)
         last = topic >= self.topics
@@ -145,16 +161,20 @@ class BroadcastShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One worker's share: the numbers of its streams (each of one producer) and of its consumers, both ascending."""
+    """One worker's share: the numbers of its streams (each of one producer) and of its consumers,
+    both ascending.
+    """
 
     streams: Streams
     consumers: range | NDArray[np.int64] | BroadcastShare
 
 
 def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
-    """Return the share of each worker: streams in round robin from the first worker on, consumers from the last one back.
+    """Return the share of each worker: streams in round robin from the first worker on, consumers
+    from the last one back.
 
-    The opposite directions balance workers when there are few of both. No worker has two more of either than another.
+    The opposite directions balance workers when there are few of both. No worker has two more of
+    either than another.
     """
     streams, consumers = range(topology.streams), range(topology.all_consumers)
 
@@ -175,5 +195,8 @@ def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
 
 
 def rows_of_broadcast(topology: Topology, workers: int) -> float:
-    """Return the rows of one message to a topic, on the average of all topics. An upper bound: a cut between workers may split no row."""
+    """Return the rows of one message to a topic, on the average of all topics.
+
+    An upper bound: a cut between workers may split no row.
+    """
     return math.ceil(topology.subscriptions / WIDTH) + (workers - 1) / topology.topics

@@ -52,7 +52,9 @@ def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
 
 
 def _order(received: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the row of each received message in the sent rows sorted by stream and sequence, 1 000 a stream."""
+    """Return the row of each received message in the sent rows sorted by stream and sequence, 1 000
+    a stream.
+    """
     order: NDArray[np.int64] = received["stream"].astype(np.int64) * 1000 + received["seq"]
     return order
 
