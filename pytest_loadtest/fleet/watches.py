@@ -184,7 +184,7 @@ class BacklogWatch:
 
 
 class BrokenWatch:
-    """Ends a step of a search as soon as an objective can certainly no longer hold.
+    """Ends a step of a search as soon as an objective can certainly no longer be met.
 
     Reports are up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, each by a different time,
     and lack what arrived just before. So the messages that should have been counted are those due

@@ -351,7 +351,7 @@ class WorkloadRun:
             changes=(),
             window=plan.profile.slo.window,
             drift="drift" in plan.profile.slo,
-            foregone=None,
+            unattainable=None,
             aborted=None,
             went_away=self.went_away,
             started=self.started,

@@ -34,7 +34,7 @@ class Change:
     :param paused: consumers pause, or resume.
     :param consumers: number of consumers of each subscription that take messages.
     :param end: the phase ends: it has no messages that would be due at ``at`` or later.
-    :param foregone: for an end, the objective that can no longer hold; None if the end has another
+    :param unattainable: for an end, the objective that can no longer be met; None if the end has another
         reason.
     :param aborted: for an end, set if the run is lost.
     """
