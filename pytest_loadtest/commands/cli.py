@@ -327,7 +327,7 @@ def _doctor(options: argparse.Namespace) -> int:
         raise UsageError("doctor: --admin-url and --like are for --bandwidth: add it")
     if options.bandwidth and not (options.hosts and options.target):
         raise UsageError(
-            "doctor --bandwidth: from where, and to which broker? Write --hosts FILE --target URL"
+            "doctor --bandwidth needs --hosts and --target: add --hosts FILE --target URL"
         )
     if options.hosts:
         from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts

@@ -157,8 +157,8 @@ def test_a_bandwidth_is_compared_with_the_declared_one(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bandwidth"], "from where, and to which broker? Write --hosts FILE --target URL"),
-        (["--hosts", "h.yaml", "--bandwidth"], "Write --hosts FILE --target URL"),
+        (["--bandwidth"], "needs --hosts and --target: add --hosts FILE --target URL"),
+        (["--hosts", "h.yaml", "--bandwidth"], "add --hosts FILE --target URL"),
         (
             ["--hosts", "h.yaml", "--admin-url", "http://b:8080"],
             "--admin-url and --like are for --bandwidth",
