@@ -34,7 +34,7 @@ class Change:
     :param paused: consumers pause, or resume.
     :param consumers: number of consumers of each subscription that take messages.
     :param end: the phase ends: it has no messages that would be due at ``at`` or later.
-    :param foregone: for an end, the objective that can no longer hold; None if the end has another
+    :param unattainable: for an end, the objective that can no longer be met; None if the end has another
         reason.
     :param aborted: for an end, set if the run is lost.
     """
@@ -45,7 +45,7 @@ class Change:
     paused: bool | None = None
     consumers: int | None = None
     end: bool = False
-    foregone: str | None = None
+    unattainable: str | None = None
     aborted: Aborted | None = None
 
     def document(self, *, in_bytes: bool) -> dict[str, Any]:
@@ -55,6 +55,6 @@ class Change:
         """
         return {
             "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
-            "paused": self.paused, "consumers": self.consumers, "end": self.end, "foregone": self.foregone,
+            "paused": self.paused, "consumers": self.consumers, "end": self.end, "unattainable": self.unattainable,
             "aborted": None if self.aborted is None else self.aborted.reason,
         }  # fmt: skip

@@ -223,7 +223,7 @@ class Facts:
             messages = [sent for sent in messages if int(least) <= sent.size < above]
         if self.dropped == 0:
             offered = len(messages)
-        elif not bucket and not self.run.get("foregone") and not self.run.get("aborted"):
+        elif not bucket and not self.run.get("unattainable") and not self.run.get("aborted"):
             due = Due.of(self.profile, self.phase_end - self.phase.start)
             before, until = due.messages(begin), due.messages(end)
             if before is not None and until is not None:

@@ -111,7 +111,7 @@ def _verdict(facts: Facts) -> Iterator[Violation]:
     outcome = verdict["outcome"]
     if outcome == "met" and outcomes - {"met"}:
         yield Violation("verdict", f"met, with objectives that are {sorted(outcomes - {'met'})}")
-    ended = facts.run.get("aborted") or facts.run.get("foregone") or facts.run.get("went_away")
+    ended = facts.run.get("aborted") or facts.run.get("unattainable") or facts.run.get("went_away")
     if (
         outcome == "missed"
         and "missed" not in outcomes
@@ -427,7 +427,7 @@ def _finding(
     metric, name = finding["metric"], f"{prefix}{finding['name']}"
     if metric in ("backlogDrain", "regression", "custom"):
         return
-    if finding["tenths"] is not None:
+    if finding["name"].startswith("drift."):
         yield from _drift(facts, finding, name)
         return
     if finding["windows"] is not None:
@@ -567,8 +567,8 @@ def _early_end(facts: Facts) -> Iterator[Violation]:
     """A load ends early only if the truth shows why."""
     if facts.run.get("aborted") and not _is_lost(facts):
         yield Violation("abort", f"nothing explains it: {facts.run['aborted']}")
-    if facts.run.get("foregone"):
-        yield from _foregone(facts, facts.run["foregone"])
+    if facts.run.get("unattainable"):
+        yield from _foregone(facts, facts.run["unattainable"])
 
 
 def _is_lost(facts: Facts) -> bool:
@@ -614,7 +614,7 @@ def _foregone(facts: Facts, name: str) -> Iterator[Violation]:
     allowed = planned * (1 - float(finding["statistic"][1:]) / 100)
     if late + 1 < allowed:
         yield Violation(
-            "foregone",
+            "unattainable",
             f"{name}: {late} of {planned:.0f} deliveries are too late, {allowed:.1f} may be",
         )
 
