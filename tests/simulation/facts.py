@@ -310,8 +310,9 @@ def _answered(sent: list[Sent], end: int, *, acknowledged: bool) -> tuple[list[S
     messages, times = [], []
     for one in sent:
         message = one
-        if not acknowledged and not one.failed:
-            message = replace(one, answered=one.at)
+        is_own = one.failed and one.answered == one.at  # rejected by the client itself
+        if not acknowledged and not is_own:
+            message = replace(one, answered=one.at, failed=False)
         elif one.answered is not None and one.answered > end + MARGIN:
             message = replace(one, answered=None, failed=False)
         if message.answered is not None:

@@ -42,9 +42,10 @@ def install() -> None:
     folder = Path(tempfile.gettempdir()) / f"loadtest-simulated-{os.getuid()}"
     information = folder / "simulated-1.dist-info"
     information.mkdir(parents=True, exist_ok=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: simulated\nVersion: 1\n")
-    (information / "entry_points.txt").write_text(
-        "[pytest_loadtest.drivers]\nsimulated = simulation.driver:KIND\n"
+    _write(information / "METADATA", "Metadata-Version: 2.1\nName: simulated\nVersion: 1\n")
+    _write(
+        information / "entry_points.txt",
+        "[pytest_loadtest.drivers]\nsimulated = simulation.driver:KIND\n",
     )
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -55,6 +56,15 @@ def install() -> None:
         for kept in (registry.kinds, client.models, client._adapter, secrets._known):
             kept.cache_clear()
     _load_all()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file at once: another process may read it now."""
+    if path.exists() and path.read_text() == text:
+        return
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def _load_all() -> None:
