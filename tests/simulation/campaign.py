@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from simulation.coverage import classes
-from simulation.draw import UNSUPPORTED, draw
+from simulation.draw import draw
 from simulation.world import World, world_from
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def drawn(seed: int, worlds: int, only: str = "", without: Iterable[str] = ()) -
 
     :param only: a class as the table of coverage names it, with or without its group: ``calm``, ``fault: stall``.
     """
-    left_out = UNSUPPORTED | frozenset(without)
+    left_out = frozenset(without)
     chosen = 0
     for number in itertools.count(seed):
         if chosen == worlds:

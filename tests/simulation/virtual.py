@@ -15,6 +15,7 @@ import contextlib
 import gc
 import heapq
 import itertools
+import os
 import queue
 import random
 import secrets
@@ -23,11 +24,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 from greenlet import GreenletExit, getcurrent, greenlet
+from pyarrow import parquet
 
 from simulation.world import SECOND
 
@@ -133,6 +136,8 @@ class Simulation:
         self.over = False
         self.target: Any = None
         """The model of the target, by which drivers find it."""
+        self.disk_delay: Callable[[str], int] = lambda _: 0
+        """Process → ns that a write of it takes now."""
 
     # --- events
 
@@ -235,6 +240,12 @@ class Simulation:
         """Wait here if the process has been stopped since it began to run: a stop interrupts it between two reads of its clock."""
         if self.process.stops and self.process.resumes(self.now) > self.now:
             self.wait(self.now)
+
+    def write_to_disk(self) -> None:
+        """Let the time of a write pass for this thread."""
+        delay = self.disk_delay(self.process.name)
+        if delay and self.thread is not None:
+            self.sleep(delay)
 
     def clock(self) -> int:
         """Return the monotonic clock of the running process, ns."""
@@ -430,6 +441,13 @@ class VirtualQueue(_Waiting):
         return len(self._items)
 
 
+def _written_slowly(
+    simulation: Simulation, write: Callable[..., None], *args: Any, **options: Any
+) -> None:
+    simulation.write_to_disk()
+    write(*args, **options)
+
+
 def _no_process(*_: object, **__: object) -> Any:
     raise OSError("a world has no child processes")
 
@@ -475,6 +493,9 @@ def virtual(seed: int) -> Iterator[Simulation]:
             "randbits": simulation.random.getrandbits,
         },
         subprocess: {"Popen": _no_process},
+        # The disk: files are real, the time that they take is the world's.
+        os: {"fsync": lambda _: simulation.write_to_disk()},
+        parquet: {"write_table": partial(_written_slowly, simulation, parquet.write_table)},
         # A world costs less than one walk over all objects of the process.
         gc: {"collect": lambda *_: 0, "freeze": lambda: None, "unfreeze": lambda: None},
     }
