@@ -127,6 +127,8 @@ class Simulation:
         self.process = self.controller
         self.thread: VirtualThread | None = None
         self.random = random.Random(seed)
+        # Of its own, because what draws a secret once in a process must not change the rest.
+        self.secrets = random.Random(seed)
         self.hash = blake2b(digest_size=16)
         self.failures: list[BaseException] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -489,8 +491,8 @@ def virtual(seed: int) -> Iterator[Simulation]:
         concurrent.futures.thread: {"_global_shutdown_lock": VirtualLock()},
         queue: {"SimpleQueue": VirtualQueue, "Queue": VirtualQueue},
         secrets: {
-            "token_hex": lambda size=32: f"{simulation.random.getrandbits(8 * size):0{2 * size}x}",
-            "randbits": simulation.random.getrandbits,
+            "token_hex": lambda size=32: f"{simulation.secrets.getrandbits(8 * size):0{2 * size}x}",
+            "randbits": simulation.secrets.getrandbits,
         },
         subprocess: {"Popen": _no_process},
         # The disk: files are real, the time that they take is the world's.
