@@ -1,4 +1,8 @@
-"""Changes while a phase runs, each at one instant for all workers."""
+"""Changes while a phase runs, each at one instant for all workers.
+
+The controller decides on a change :data:`CHANGE_IN` ahead and sends it to all workers, whose engines
+apply it to the messages that are due from its instant on.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 CHANGE_IN: Final = 2_000_000_000
-"""ns from a decision to its instant, in which every worker must hear of it, even one that stalls."""
+"""ns from a decision to its instant: every worker must hear of it, also one that stalls."""
 UNDER_WAY: Final = 100_000_000
-"""ns: when a backlog is drained, messages sent in the last 100 ms count as under way, not as left
-over.
-"""
+"""Messages sent in the last 100 ms (ns) count as under way when a backlog is drained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,13 @@ class Change:
         :param in_bytes: true if the rate is in bytes.
         """
         return {
-            "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
-            "paused": self.paused, "consumers": self.consumers, "end": self.end, "foregone": self.foregone,
+            "at": self.at,
+            "rate": self.rate,
+            "bytes": in_bytes,
+            "distribution": self.distribution is not None,
+            "paused": self.paused,
+            "consumers": self.consumers,
+            "end": self.end,
+            "foregone": self.foregone,
             "aborted": None if self.aborted is None else self.aborted.reason,
-        }  # fmt: skip
+        }
