@@ -351,7 +351,7 @@ class WorkloadRun:
             changes=(),
             window=plan.profile.slo.window,
             drift="drift" in plan.profile.slo,
-            foregone=None,
+            unattainable=None,
             aborted=None,
             went_away=self.went_away,
             started=self.started,
@@ -377,7 +377,9 @@ class WorkloadRun:
             changes=tuple(
                 RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes
             ),
-            foregone=next((change.foregone for change in record.changes if change.foregone), None),
+            unattainable=next(
+                (change.unattainable for change in record.changes if change.unattainable), None
+            ),
             aborted=record.aborted,
         )
 

@@ -1,7 +1,7 @@
 """Changes while a phase runs, each at one instant for all workers.
 
-The controller decides on a change :data:`CHANGE_IN` ahead and sends it to all workers, whose engines
-apply it to the messages that are due from its instant on.
+The controller decides on a change :data:`CHANGE_IN` ahead and sends it to all workers. Their
+engines apply it to the messages that are due from its instant on.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Change:
     :param paused: consumers pause, or resume.
     :param consumers: number of consumers of each subscription that take messages.
     :param end: the phase ends: it has no messages that would be due at ``at`` or later.
-    :param foregone: for an end, the objective that can no longer hold; None if the end has another
-        reason.
+    :param unattainable: for an end, the objective that can no longer be met; None if the end has
+        another reason.
     :param aborted: for an end, set if the run is lost.
     """
 
@@ -47,7 +47,7 @@ class Change:
     paused: bool | None = None
     consumers: int | None = None
     end: bool = False
-    foregone: str | None = None
+    unattainable: str | None = None
     aborted: Aborted | None = None
 
     def document(self, *, in_bytes: bool) -> dict[str, Any]:
@@ -63,6 +63,6 @@ class Change:
             "paused": self.paused,
             "consumers": self.consumers,
             "end": self.end,
-            "foregone": self.foregone,
+            "unattainable": self.unattainable,
             "aborted": None if self.aborted is None else self.aborted.reason,
         }

@@ -10,8 +10,8 @@ All arithmetic is on integers, rounded down to the nanosecond. A schedule consis
 constant rate; a ramp or a sine is many short segments (docs/decisions/008). The unit may be bytes
 instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
 
-The controller calculates with it what a plan sends; the engine of each worker asks it, in the thread
-of its loop, for what is due.
+The controller calculates with it what a plan sends. The engine of each worker asks it, in the
+thread of its loop, for what is due.
 """
 
 from __future__ import annotations

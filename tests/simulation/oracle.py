@@ -55,7 +55,7 @@ def decidable(played: Played) -> bool:
         return False
     if "workloads" in profile or _has_key(profile, "search", "consumerBacklogSizeGB"):
         return False
-    if played.truth.killed or run.get("aborted") or run.get("foregone"):
+    if played.truth.killed or run.get("aborted") or run.get("unattainable"):
         return False
     acknowledged: bool = profile["driver"].get("acknowledged", True)
     phase = _measured_phase(played)
