@@ -151,7 +151,8 @@ class Facts:
     :param damaged: copies with a damaged body that was found. :param heads: damaged heads, over all phases.
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
-    :param later: copies that arrive after the phase. :param foreign: messages of other runs arrived.
+    :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
+        consumers of another topic, that arrived in the phase.
     """
 
     profile: Profile
@@ -172,7 +173,7 @@ class Facts:
     shift: float = 0.0
     bucket: str = ""
     later: list[Copy] = field(default_factory=list)
-    foreign: bool = False
+    foreign: list[Copy] = field(default_factory=list)
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -301,7 +302,11 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         for copy in played.truth.copies
         if copy.run == run["run"] and copy.arrived > end and (copy.stream, copy.seq) in numbers
     ]
-    whole.foreign = any(copy.foreign for copy in played.truth.copies)
+    whole.foreign = [
+        copy
+        for copy in played.truth.copies
+        if copy.foreign and copy.run == run["run"] and phase.start <= copy.arrived < end
+    ]
     return whole
 
 

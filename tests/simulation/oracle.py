@@ -72,6 +72,9 @@ BREAKING: Final = (
     "stall",
     "pause",
     "lose-unanswered",
+    "counters",
+    "slow-disk",
+    "forget",
 )
 """Faults that may end a run without results: what is gone, or does not answer."""
 
@@ -256,6 +259,8 @@ def _counts(facts: Facts) -> Iterator[Violation]:
         }
         if not facts.foreign:
             true["foreign"] = 0
+        elif shown["foreign"] == 0 and any(copy.taken is not None for copy in facts.foreign):
+            yield Violation("counts.foreign", "foreign messages came, and none is counted")
         if not facts.damaged + facts.heads:
             true["outOfOrder"] = _out_of_order(facts)
     for name, value in true.items():
@@ -647,6 +652,14 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
             yield Violation(
                 "false pass",
                 f"backlogDrain: {least} deliveries wait at least until its bound, {section['allowed']} may",
+            )
+    if section["drained"] and section["drain"] is not None:
+        end = resumed + section["drain"]
+        least = min(waiting(at) for at in range(end - LOOK, end + 1, 10 * MS))
+        if least > section["allowed"]:
+            yield Violation(
+                "backlog",
+                f"{least} deliveries wait when it is drained, {section['allowed']} may",
             )
     if section["drained"] is False and section["waited"] is not None:
         end = resumed + section["waited"]
