@@ -29,7 +29,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.planning import costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
-from pytest_loadtest.plan.scaling import AUTO_LOAD
+from pytest_loadtest.plan.auto import AUTO_LOAD
 from pytest_loadtest.report.document import read_document
 from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.values.quantities import SECOND

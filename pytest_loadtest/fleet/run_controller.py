@@ -1,8 +1,9 @@
-"""The controller's part in every run: plan it, get its target, start its phases, measure and judge it, write its results.
+"""The controller's part in every run: plan it, get its target, start its phases, measure and judge
+it, write its results.
 
-Called by the rendezvous in the process that pytest was started in. It keeps what was planned for a run until the run has ended, and the
-session's targets, Spark session and results documents. A planned run always ends in a document: with a verdict, or with the reason why
-there is none.
+Called by the rendezvous in the process that pytest was started in. It keeps what was planned for a
+run until the run has ended, and the session's targets, Spark session and results documents. A
+planned run always ends in a document: with a verdict, or with the reason why there is none.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.changes import Change
 
 
-# ns from the decision to start a phase until its first message is due: all workers must have received the decision by then.
+# ns from the decision to start a phase until its first message is due: all workers must have
+# received the decision by then.
 START_IN = 200_000_000
 
 
@@ -100,15 +102,20 @@ class PlannedRun:
 class RunController:
     """Controls the runs of one pytest session.
 
-    The rendezvous calls :meth:`answer` in a thread of its own and :meth:`check` once a second in its watch thread, both without its lock.
-    It calls :meth:`progressed`, :meth:`command`, :meth:`gave_up` and :meth:`ended` with the lock held, in the thread that received the
-    message: they must return quickly.
+    The rendezvous calls :meth:`answer` in a thread of its own and :meth:`check` once a second in
+    its watch thread, both without its lock. It calls :meth:`progressed`, :meth:`command`,
+    :meth:`gave_up` and :meth:`ended` with the lock held, in the thread that received the message:
+    they must return quickly.
     """
 
     def __init__(
-        self, options: Options, live: LiveLine | None, custom: Custom | None = None, metrics: LiveMetrics | None = None,
+        self,
+        options: Options,
+        live: LiveLine | None,
+        custom: Custom | None = None,
+        metrics: LiveMetrics | None = None,
         fleet: SparkFleet | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """:param fleet: the workers that Spark has started; its session aggregates too."""
         self._options, self._live, self._metrics = options, live, metrics
         self.folder = session_folder(options.results) if fleet is None else fleet.folder
@@ -125,7 +132,10 @@ class RunController:
     # --- steps
 
     def answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers:
-        """Return each worker's answer to a step. :param brought: the step as each worker has brought it, by rank."""
+        """Return each worker's answer to a step.
+
+        :param brought: the step as each worker has brought it, by rank.
+        """
         try:
             return self._answer(run, brought)
         except OSError as error:
@@ -235,9 +245,11 @@ class RunController:
         return {} if self.clocks is None else spread_sources(self._options.hosts, self.clocks.hosts)
 
     def _relate_clocks(self, planned: PlannedRun, ended: Sequence[WorkloadRun]) -> None:
-        """Exchange times with other hosts between two phases, and relate their clocks in the phase that ended.
+        """Exchange times with other hosts between two phases, and relate their clocks in the phase
+        that ended.
 
-        :param ended: the workloads that had a phase; others keep the lines by which their earlier samples were stamped.
+        :param ended: the workloads that had a phase; others keep the lines by which their earlier
+            samples were stamped.
         :raises NoData: a host does not answer.
         """
         if self.clocks is None:
@@ -273,12 +285,20 @@ class RunController:
         ]
         return [
             WorkloadRun(
-                name=part.profile.name if several else "", part=part, plan=plan, root=roots[i], nonce=secrets.randbits(32),
-                samples=self._options.samples and f"{self._options.samples}/{roots[i].relative_to(self._options.results).as_posix()}",
-                test=request.nodeid, source=request.source, run=f"{name}-{i}" if several else name, workers=tuple(run.members),
+                name=part.profile.name if several else "",
+                part=part,
+                plan=plan,
+                root=roots[i],
+                nonce=secrets.randbits(32),
+                samples=self._options.samples
+                and f"{self._options.samples}/{roots[i].relative_to(self._options.results).as_posix()}",
+                test=request.nodeid,
+                source=request.source,
+                run=f"{name}-{i}" if several else name,
+                workers=tuple(run.members),
             )
             for i, (part, plan) in enumerate(zip(request.parts, plans, strict=True))
-        ]  # fmt: skip
+        ]
 
     def _script(self, workload: WorkloadRun) -> PlannedScript | SearchScript:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
@@ -295,7 +315,10 @@ class RunController:
         return measured, conclude_run(measured)[0].load
 
     def _next(self, run: Run, finished: Sequence[Sequence[PhaseFinished | None]]) -> StepAnswers:
-        """Return what each worker does next: a phase of each workload, or nothing more. :param finished: by rank, then by workload."""
+        """Return what each worker does next: a phase of each workload, or nothing more.
+
+        :param finished: by rank, then by workload.
+        """
         planned = self._planned[run.key]
         reported = [
             [report for report in reports if report is not None]
@@ -447,7 +470,8 @@ class RunController:
         self.rendezvous.change(run, workload.name, workload.current.phase.name, change)
 
     def command(self, run: Run, kind: str, argument: Any) -> Any:
-        """Carry out a command of the test's body: return the instant of a change (ns after the phase's start), or a slow function that
+        """Carry out a command of the test's body: return the instant of a change (ns after the
+        phase's start), or a slow function that
         restarts the target, to be called in a thread of its own.
 
         :raises UsageError: the command is impossible. Any other error of the function ends the run.
@@ -506,7 +530,10 @@ class RunController:
     def _conclude(
         self, workload: WorkloadRun, script: PlannedScript | SearchScript
     ) -> tuple[RunResult, RunDocument]:
-        """Return the result of one workload whose script has ended, and its document. :raises NoData: it cannot be measured."""
+        """Return the result of one workload whose script has ended, and its document.
+
+        :raises NoData: it cannot be measured.
+        """
         from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import SearchScript
 

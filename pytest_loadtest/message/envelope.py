@@ -37,13 +37,22 @@ _CHECK: Final = 3  # index of the check among the 32-bit words, in both forms
 # The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 if the
 # check fits.
 _FACTORS: Final = (
-    0x9FB21C651E98DF25, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 2**64 - 2**32,
-    0xA0761D6478BD642F, 0xE7037ED1A0B428DB, 0x8EBC6AF09C88C6E3, 0x589965CC75374CC3,
-)  # fmt: skip
+    0x9FB21C651E98DF25,
+    0xC2B2AE3D27D4EB4F,
+    0xD6E8FEB86659FD93,
+    2**64 - 2**32,
+    0xA0761D6478BD642F,
+    0xE7037ED1A0B428DB,
+    0x8EBC6AF09C88C6E3,
+    0x589965CC75374CC3,
+)
 _SUM: Final = np.array(_FACTORS, np.uint64)
 _LOW: Final = np.uint64(2**32 - 1)
 _32: Final = np.uint64(32)
-_U32, _U64, _I32, _I64 = np.dtype("<u4"), np.dtype("<u8"), np.dtype("<i4"), np.dtype("<i8")
+_U32: Final = np.dtype("<u4")
+_U64: Final = np.dtype("<u8")
+_I32: Final = np.dtype("<i4")
+_I64: Final = np.dtype("<i8")
 _ALL_BUT_BUCKET: Final = np.uint64(0xFFFF_FFFF_00FF_FFFF)
 
 
@@ -65,9 +74,14 @@ def marks(buckets: NDArray[np.int16]) -> NDArray[np.uint32]:
 
 
 def encode_heads(
-    pool: Enveloped, *, nonce: int, stream: NDArray[np.int32], seq: NDArray[np.int64], intended: NDArray[np.int64],
+    pool: Enveloped,
+    *,
+    nonce: int,
+    stream: NDArray[np.int32],
+    seq: NDArray[np.int64],
+    intended: NDArray[np.int64],
     payload: NDArray[np.uint16],
-) -> NDArray[np.uint8]:  # fmt: skip
+) -> NDArray[np.uint8]:
     """Write the envelopes of messages: ``(n, 32)`` uint8; a compact one takes the first 16 bytes,
     and the others are zero.
 
@@ -75,11 +89,15 @@ def encode_heads(
     :raises OverflowError: the pool has compact payloads, and a stream is 2**24 or more or a
         sequence 2**32 or more.
     """
+    # (n, 8) words of 32 bits, which are also (n, 4) of 64: seq is words 4 and 5, intended 6 and 7
     heads = np.empty((len(payload), 8), _U32)
-    wide = heads.view(_I64)
     heads[:, 0] = pool.marks.take(payload)
-    heads[:, 1], heads[:, 2], heads[:, _CHECK] = nonce, stream, 0
-    wide[:, 2], wide[:, 3] = seq, intended
+    heads[:, 1] = nonce
+    heads[:, 2] = stream
+    heads[:, _CHECK] = 0
+    wide = heads.view(_I64)
+    wide[:, 2] = seq
+    wide[:, 3] = intended
     if pool.compact:
         _shrink(heads, np.flatnonzero(pool.head_size.take(payload) == COMPACT_HEAD), nonce)
     heads[:, _CHECK] = _sum(heads.astype(np.uint64)) >> _32
@@ -91,7 +109,8 @@ def _shrink(heads: NDArray[np.uint32], rows: NDArray[np.intp], nonce: int) -> No
     full = heads[rows]
     if (full[:, 2] >> np.uint32(24)).any() or full[:, 5].any():  # the upper half of the sequence
         raise OverflowError(
-            f"payloads below {HEAD} bytes carry streams below 2**24 and sequences below 2**32: stream {int(full[:, 2].max())} goes beyond"
+            f"payloads below {HEAD} bytes carry streams below 2**24 and sequences below 2**32:"
+            f" stream {int(full[:, 2].max())} goes beyond"
         )
     small = np.zeros((len(rows), 8), _U32)
     small[:, 0] = _COMPACT_MARK | (nonce & 0xFFFF) << 16
@@ -105,9 +124,8 @@ def _sum(words: Words) -> Words:
 
     Its upper half is the check if the check word is still 0, and 0 if the check fits.
     """
-    total: Words = words.dot(
-        _SUM
-    )  # for a few rows of integers it takes a tenth of the time of ``@``
+    # for a few rows of integers ``dot`` takes a tenth of the time of ``@``
+    total: Words = words.dot(_SUM)
     return total
 
 
@@ -159,18 +177,23 @@ def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32], nonce: int) 
     )
     if np.count_nonzero(good) < len(size):
         full = size >= HEAD
-        bad, small = np.flatnonzero(full & ~good), np.flatnonzero(~full)
+        bad = np.flatnonzero(full & ~good)
         if len(bad):
             columns.kind[bad] = _kinds(words[bad], nonce)
+        small = np.flatnonzero(~full)
         if len(small):
             _read_compact(columns, small, words[small], size[small], nonce)
     return columns
 
 
 def _kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
-    start = words[:, 0].copy()
-    marked, own, whole = start & 0xFF_FFFF == _MARK, words[:, 1] == nonce, _fits(words)
-    words[:, 0], words[:, 1] = start & 0xFF00_0000 | _MARK, nonce
+    """Return the kinds of full forms; their marks and nonces are overwritten."""
+    marked = words[:, 0] & 0xFF_FFFF == _MARK
+    own = words[:, 1] == nonce
+    whole = _fits(words)
+    words[:, 0] &= 0xFF00_0000
+    words[:, 0] |= _MARK
+    words[:, 1] = nonce
     return _kind(marked, own, whole, _fits(words))
 
 
@@ -179,9 +202,12 @@ def _read_compact(
 ) -> None:
     """Read the compact forms of some rows into the columns."""
     words[:, 4:] = 0  # after a compact head comes the body
-    second, seq = words[:, 1], words[:, 2]
-    heads.seq[rows], heads.intended[rows] = seq, -1
-    heads.stream[rows], heads.bucket[rows] = second & 0xFF_FFFF, second >> 24
+    second = words[:, 1]
+    heads.stream[rows] = second & 0xFF_FFFF
+    heads.bucket[rows] = second >> 24
+    heads.seq[rows] = words[:, 2]
+    heads.intended[rows] = -1
+
     good = _fits(words)
     good &= words[:, 0] == _COMPACT_MARK | (nonce & 0xFFFF) << 16
     good &= size >= COMPACT_HEAD
@@ -193,8 +219,11 @@ def _read_compact(
 
 def _compact_kinds(words: Words, nonce: int) -> NDArray[np.uint8]:
     """Return the kinds of compact forms, and of full forms cut short."""
-    start, low = words[:, 0].copy(), nonce & 0xFFFF
-    marked, own, whole = start & 0xFFFF == _COMPACT_MARK, start >> 16 == low, _fits(words)
+    low = nonce & 0xFFFF
+    start = words[:, 0].copy()
+    marked = start & 0xFFFF == _COMPACT_MARK
+    own = start >> 16 == low
+    whole = _fits(words)
     cut = (start & 0xFF_FFFF == _MARK) & (words[:, 1] == nonce)
     words[:, 0] = _COMPACT_MARK | low << 16
     return _kind(marked, own, whole, _fits(words) | cut)

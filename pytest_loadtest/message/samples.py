@@ -51,9 +51,8 @@ class Flag(enum.IntFlag):
     """Bits of a received row."""
 
     REDELIVERED = 1  # marked by the target
-    LATE = (
-        2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
-    )
+    # a higher sequence of the same (stream, partition or key) came before, at this consumer
+    LATE = 2
     CORRUPT = 4  # the head is whole, the rest of the payload is damaged
     UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
@@ -76,7 +75,8 @@ SENT: Final = (
     Column(
         "resends",
         "int16",
-        "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown",
+        "how often the client sent it again after a lost connection, 255 for 255 or more;"
+        " 0 also where unknown",
     ),
 )
 
@@ -94,7 +94,8 @@ RECEIVED: Final = (
     Column(
         "lag",
         "int32",
-        "µs from received until the client took the copy; -1: unknown, as in samples of older releases",
+        "µs from received until the client took the copy;"
+        " -1: unknown, as in samples of older releases",
     ),
 )
 
@@ -103,7 +104,8 @@ BROADCAST: Final = (
     Column(
         "base",
         "int32",
-        "index of the first of its 64 subscriptions, within the topic: bit i of a mask is subscription base + i",
+        "index of the first of its 64 subscriptions, within the topic:"
+        " bit i of a mask is subscription base + i",
     ),
     Column("stream", "int32", "producer's stream, from the envelope"),
     Column("bucket", "int16", "size bucket, from the envelope"),
@@ -136,9 +138,5 @@ Topics with at least this many, of one consumer each, are recorded in broadcast 
 KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"
-EVIDENCE: Final = (
-    "cpu",
-    "stalled",
-    "longest_stall",
-    "gc",
-)  # ns in each second of the phase, of a worker's own process
+EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")
+"""ns in each second of the phase, of a worker's own process."""

@@ -29,12 +29,14 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character)[0] == "C" and character != "\n"
-        else character
-        for character in text
-    )
+    return "".join(map(_visible_character, text))
+
+
+def _visible_character(character: str) -> str:
+    is_control = unicodedata.category(character)[0] == "C"
+    if not is_control or character == "\n":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def exact(count: float) -> str:
@@ -47,7 +49,8 @@ def counted(count: float, one: str, many: str = "") -> str:
 
     :param many: the plural if it is not the singular with an s.
     """
-    return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
+    noun = one if count == 1 else many or f"{one}s"
+    return f"{exact(count)} {noun}"
 
 
 def format_value(value: float, unit: str, digits: int = 3) -> str:
@@ -55,16 +58,24 @@ def format_value(value: float, unit: str, digits: int = 3) -> str:
     digits.
     """
     if unit == "messages":
-        return exact(value)
-    if value == math.inf:
-        return "never"
-    if unit == "ratio":
-        return f"{_plain(value * 100, digits + 1)} %"
-    if unit in ("number", "B"):
-        return _plain(value, digits + 1) + (" B" if unit == "B" else "")
-    if unit == "msg/s":
-        return format_rate(value) if digits == 3 else f"{_plain(value, digits + 6)} msg/s"
-    return format_duration(value) if digits == 3 else f"{_plain(value / 1e6, digits + 6)} ms"
+        text = exact(value)
+    elif value == math.inf:
+        text = "never"
+    elif unit == "ratio":
+        text = f"{_plain(value * 100, digits + 1)} %"
+    elif unit == "number":
+        text = _plain(value, digits + 1)
+    elif unit == "B":
+        text = f"{_plain(value, digits + 1)} B"
+    elif unit == "msg/s" and digits == 3:
+        text = format_rate(value)
+    elif unit == "msg/s":
+        text = f"{_plain(value, digits + 6)} msg/s"
+    elif digits == 3:
+        text = format_duration(value)
+    else:
+        text = f"{_plain(value / 1e6, digits + 6)} ms"
+    return text
 
 
 def pair(left: float, right: float, unit: str) -> tuple[str, str]:
@@ -81,20 +92,22 @@ def distance(value: float, bound: float, unit: str) -> str:
     ``short by 49 %``, ``3 too many``.
     """
     if value == math.inf:
-        return "too many never came"
-    if unit == "messages":
-        return f"{exact(abs(value - bound))} too {'many' if value > bound else 'few'}"
-    if unit == "number" and bound <= 0:  # a percentage of it means nothing
-        return f"{'short' if value < bound else 'over'} by {_plain(abs(value - bound), 3)}"
-    if value < bound:
-        return f"short by {_plain((1 - value / bound) * 100, 2)} %"
-    if bound == 0:
-        return "nothing is allowed"
-    return (
-        f"over by {_plain((value / bound - 1) * 100, 2)} %"
-        if value < 3 * bound
-        else f"{_plain(value / bound, 2)} times the bound"
-    )
+        text = "too many never came"
+    elif unit == "messages":
+        side = "many" if value > bound else "few"
+        text = f"{exact(abs(value - bound))} too {side}"
+    elif unit == "number" and bound <= 0:  # a percentage of it means nothing
+        side = "short" if value < bound else "over"
+        text = f"{side} by {_plain(abs(value - bound), 3)}"
+    elif value < bound:
+        text = f"short by {_plain((1 - value / bound) * 100, 2)} %"
+    elif bound == 0:
+        text = "nothing is allowed"
+    elif value < 3 * bound:
+        text = f"over by {_plain((value / bound - 1) * 100, 2)} %"
+    else:
+        text = f"{_plain(value / bound, 2)} times the bound"
+    return text
 
 
 def _plain(value: float, digits: int) -> str:
