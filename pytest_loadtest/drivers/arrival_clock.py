@@ -200,9 +200,20 @@ class SocketReader:
 
     # A worker may have many thousands of sockets.
     __slots__ = (
-        "_clock", "_first", "_piece", "_reordered", "_socket", "_unit", "_units", "arrived", "filled", "held", "lag", "more",
+        "_clock",
+        "_first",
+        "_piece",
+        "_reordered",
+        "_socket",
+        "_unit",
+        "_units",
+        "arrived",
+        "filled",
+        "held",
+        "lag",
+        "more",
         "taken",
-    )  # fmt: skip
+    )
 
     def __init__(self, opened: socket.socket, clock: ArrivalClock, *, units: int = 0) -> None:
         self._socket = opened
@@ -301,7 +312,10 @@ class SocketReader:
             return len(space)
 
         def ends(size: int) -> bool | None:
-            """Return whether these bytes arrived within the resolution; None if there are not so many."""
+            """Return whether these bytes arrived within the resolution.
+
+            None if there are not so many.
+            """
             count, last = self._peek(space[:size])
             within = first is None or last is None or last - first <= RESOLUTION
             return None if within and count < size else within

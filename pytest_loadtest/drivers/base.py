@@ -192,7 +192,9 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """Answers to messages sent, for any of the worker's streams, in any order; exactly one for each message.
+    """Answers to messages sent, for any of the worker's streams, in any order.
+
+    There is exactly one for each message.
 
     :param row: int64, the row that the message had in its burst.
     :param time: int64 ns, when the answer came.
@@ -209,7 +211,9 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Copies of messages that the worker's consumers received; in order of arrival for each consumer.
+    """Copies of messages that the worker's consumers received.
+
+    They are in order of arrival for each consumer.
 
     :param consumer: int32, place of the consumer (see :class:`Driver`).
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
@@ -279,7 +283,10 @@ class DriverFacts:
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
-    """Return the facts with the sums of the workers' counts, and all their clocks; a count that no worker knows is None."""
+    """Return the facts with the sums of the workers' counts, and all their clocks.
+
+    A count that no worker knows is None.
+    """
     # None and not 0: an unknown count must not look like "nothing was lost".
     reports = [report for report in workers if report is not None]
     losses = [report.losses for report in reports if report.losses is not None]
@@ -343,7 +350,9 @@ class Driver(Protocol):
         """
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Start to open more consumers while messages flow, without blocking; :meth:`attached` returns them.
+        """Start to open more consumers while messages flow, without blocking.
+
+        :meth:`attached` returns them.
 
         :raises UsageError: the run cannot have these consumers.
         """
@@ -402,14 +411,18 @@ class Driver(Protocol):
         """
 
     def poll(self, timeout_ns: int) -> None:
-        """Let the client do I/O, or wait; return after ``timeout_ns`` at the latest, and as soon as a stream with rejected messages may
-        have room.
+        """Let the client do I/O, or wait.
+
+        Return after ``timeout_ns`` at the latest, and as soon as a stream with rejected messages
+        may have room.
 
         :raises TargetError: the target is lost for good.
         """
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Return the durations of everything opened so far, ns, one value for each; empty if the client does not report them.
+        """Return the durations of everything opened so far, ns, one value for each.
+
+        It is empty if the client does not report them.
 
         ``connect``: from the first packet to the broker's welcome.
         ``subscribe``: from the request to its confirmation.
@@ -450,7 +463,10 @@ class Driver(Protocol):
 # A protocol of its own, because a driver with one connection for
 # each worker has no connections to pace.
 class PacedConnections(Protocol):
-    """An additional method of drivers with one connection for each client: each connection starts at a given instant."""
+    """An additional method of drivers with one connection for each client.
+
+    Each connection starts at a given instant.
+    """
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
         """Start the connections of the next :meth:`Driver.open_consumers` or :meth:`Driver.open_producers` at these instants.

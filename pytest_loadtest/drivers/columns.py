@@ -127,7 +127,9 @@ class ArrivedMessages:
 def positions_without_room(
     stream: NDArray[np.integer], room: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the ascending positions of messages that exceed the room of their stream: all after its first ``room[stream]``.
+    """Return the ascending positions of messages that exceed the room of their stream.
+
+    All after its first ``room[stream]``.
 
     :param stream: stream of each message, as an index into ``room``.
     :param room: number of messages that each stream can take now.

@@ -70,7 +70,10 @@ class Batch:
         )
 
     def pieces(self, index: Index) -> list[memoryview]:
-        """Return the payloads of these messages as buffers in their order; not copied, except many small ones."""
+        """Return the payloads of these messages as buffers in their order.
+
+        Not copied, except many small ones.
+        """
         if index is None:
             return [self.payload.data]
         if not len(index):
@@ -165,7 +168,10 @@ class DelayQueue:
         return self._waiting[0].first if self._waiting else None
 
     def release(self, now: int) -> Batch | None:
-        """Remove and return the messages that are due, in the order of their times; None if there are none."""
+        """Remove and return the messages that are due, in the order of their times.
+
+        None if there are none.
+        """
         batches = []
         times = []
         while self._waiting and self._waiting[0].first <= now:

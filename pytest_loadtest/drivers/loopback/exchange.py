@@ -1,4 +1,6 @@
-"""The loopback relay's handling of frames, without sockets: messages are acknowledged to their sender and delivered to subscribers.
+"""The loopback relay's handling of frames, without sockets.
+
+Messages are acknowledged to their sender and delivered to subscribers.
 
 Each subscription of a topic gets every message. Consumers of one subscription share its
 streams (stream modulo consumers, by index), so that each stream stays in order.
@@ -119,7 +121,10 @@ class Exchange:
         self._post(client, frames.encode_frame(Kind.COUNTS, counts))
 
     def next_due(self) -> int | None:
-        """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
+        """Return when :meth:`release` has something to do, ns.
+
+        None: not before another frame arrives.
+        """
         pending = self._pending[0].time if self._pending else None
         times = (
             pending,
@@ -171,7 +176,10 @@ class Exchange:
         self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 
     def _change_consumers(self, kind: Kind, changed: NDArray[np.int64]) -> None:
-        """Pause, resume or remove consumers; messages that waited for them go to them, or to the others of their subscription."""
+        """Pause, resume or remove consumers.
+
+        Messages that waited for them go to them, or to the others of their subscription.
+        """
         if kind is Kind.PAUSE:
             self._consumers.pause(changed, True)
         # Flags and rows change first, so that the held messages go to consumers that can take them.
@@ -226,7 +234,10 @@ class Exchange:
         self._distribute(batch, compose_index(index, message), row)
 
     def _distribute(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
-        """Send messages to consumers, or hold them for paused ones; ``row`` has the consumer of each message of the index."""
+        """Send messages to consumers, or hold them for paused ones.
+
+        ``row`` has the consumer of each message of the index.
+        """
         table = self._consumers
         if table.any_paused and (paused := table.paused.take(row)).any():
             waiting = np.flatnonzero(paused)
@@ -277,7 +288,9 @@ class Exchange:
 CONSUMER_DTYPE: Final = np.dtype(
     [("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")]
 )
-"""A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``: see :func:`consumer_key`."""
+"""A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``.
+
+See :func:`consumer_key`."""
 
 _PLACE: Final = (1 << 32) - 1
 # A lookup table over topic numbers is made if it has at most this many entries for each topic;
@@ -291,7 +304,9 @@ def consumer_key(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np
 
 
 class SubscriptionTable:
-    """All consumers of a relay, in *rows*: :meth:`route` and :meth:`rows` return row numbers, which are valid until a consumer joins or
+    """All consumers of a relay, in *rows*.
+
+    :meth:`route` and :meth:`rows` return row numbers, which are valid until a consumer joins or
     leaves.
 
     Columns by row:
@@ -354,7 +369,9 @@ class SubscriptionTable:
         producer: NDArray[np.int64],
         only: NDArray[np.uint32] | None = None,
     ) -> tuple[Index, NDArray[np.intp]]:
-        """Return messages, and for each the row of a consumer that gets it; messages of one consumer keep their order.
+        """Return messages, and for each the row of a consumer that gets it.
+
+        Messages of one consumer keep their order.
 
         :param topic: topic of each message.
         :param producer: as in :class:`Batch`.

@@ -1,4 +1,6 @@
-"""The deterministic faults of a loopback relay: the time at which a message is released, and what happens to it.
+"""The deterministic faults of a loopback relay.
+
+The time at which a message is released, and what happens to it.
 
 *Time*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for
 ``delay``, then acknowledges and delivers it at the same instant. During a stall the relay's clock
@@ -77,7 +79,10 @@ class Faults:
 
 
 def relay_settings(settings: Any) -> dict[str, str]:
-    """Return the relay's settings as texts from the profile's ``LoopbackSettings``: only those that differ from the defaults."""
+    """Return the relay's settings as texts from the profile's ``LoopbackSettings``.
+
+    Only those that differ from the defaults.
+    """
     stall = settings.stall
     values = {
         field.name: getattr(settings, field.name)
@@ -195,7 +200,10 @@ def damage(faults: Faults, batch: Batch) -> None:
 
 
 def delivery_order(faults: Faults, batch: Batch) -> Index:
-    """Return the index of the messages that are delivered, in the order of delivery: with swaps, losses and duplicates."""
+    """Return the index of the messages that are delivered, in the order of delivery.
+
+    With swaps, losses and duplicates.
+    """
     if faults.swap_every is None and faults.lose_every is None and faults.duplicate_every is None:
         return None
     index = np.arange(len(batch))
@@ -222,7 +230,10 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
 
 
 class HalfPairs:
-    """First messages of pairs that wait for the second, to be delivered after it: at most one of each stream."""
+    """First messages of pairs that wait for the second, to be delivered after it.
+
+    At most one of each stream.
+    """
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -235,7 +246,10 @@ class HalfPairs:
         return len(self._until)
 
     def complete(self, batch: Batch, now: int) -> Batch:
-        """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
+        """Return the messages to deliver now.
+
+        Those that waited for a message of ``batch``, and ``batch`` without those that must wait.
+        """
         # Any message of the same stream ends the wait; delivery_order()
         # swaps the two only if they are a pair.
         ended = np.isin(self._batch.producer, batch.producer)

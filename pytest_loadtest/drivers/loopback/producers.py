@@ -33,7 +33,10 @@ _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 
 
 class RelayProducers:
-    """Sends bursts and collects answers; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract."""
+    """Sends bursts and collects answers.
+
+    See :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
+    """
 
     def __init__(
         self, context: DriverContext, streams: Sequence[int], connection: RelayConnection
@@ -99,14 +102,20 @@ class RelayProducers:
             kind = Kind.PRODUCE_LATER
             columns = {**columns, "due": burst.due}
         frame = frames.encode_frame(
-            kind, columns, run=self._connection.run, topics=self._topics, topic=self._connection.first_topic,
+            kind,
+            columns,
+            run=self._connection.run,
+            topics=self._topics,
+            topic=self._connection.first_topic,
             payloads=self._packer.pack(heads, burst.payload),
-        )  # fmt: skip
+        )
         burst.sent[:] = context.clock()
         self._connection.send(frame)
 
     def answered(self, count: int, now: int) -> bool:
-        """Handle an answer to the next ``count`` messages; return True if a stream with rejected messages has room now.
+        """Handle an answer to the next ``count`` messages.
+
+        Return True if a stream with rejected messages has room now.
 
         :raises FrameError: fewer messages are in flight.
         """
@@ -185,7 +194,10 @@ class StreamWindows:
         return slots - self._first if self._first else slots
 
     def admit(self, slot: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """Take the messages that have room, in this order; return ``(idle, rejected)`` as in :meth:`Driver.send`."""
+        """Take the messages that have room, in this order.
+
+        Return ``(idle, rejected)`` as in :meth:`Driver.send`.
+        """
         # Streams with an empty window have the time of their last answer, the others 0. With
         # nothing in flight all are empty.
         idle = self._answered.take(slot)
@@ -208,7 +220,10 @@ class StreamWindows:
         idle *= self._position.take(slot) == positions
 
     def _reject(self, slot: Slots) -> NDArray[np.int64] | None:
-        """Give back the room of admitted messages that exceed their window; return their positions, or None."""
+        """Give back the room of admitted messages that exceed their window.
+
+        Return their positions, or None.
+        """
         # All messages of the burst were admitted: a negative room shows
         # by how many a stream exceeds its window.
         room = self._counted()
@@ -222,7 +237,10 @@ class StreamWindows:
         return rejected
 
     def answered(self, slot: Slots, now: int) -> bool:
-        """Handle one answer for each entry of ``slot``; return True if a stream with rejected messages has room now."""
+        """Handle one answer for each entry of ``slot``.
+
+        Return True if a stream with rejected messages has room now.
+        """
         self._change(slot, 1)
         self._answered.put(slot, now)
         return self._any_rejected and bool(self._rejected.take(slot).any())

@@ -1,4 +1,6 @@
-"""The common part of both MQTT drivers: one epoll loop for all clients, run from the engine's thread in ``poll``.
+"""The common part of both MQTT drivers.
+
+One epoll loop for all clients, run from the engine's thread in ``poll``.
 
 Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and each consumer is a
 client of its own. Subscription ``s`` is the shared subscription ``$share/sub-<s>/<topic>`` if
@@ -63,7 +65,9 @@ class MqttArrivals(Protocol):
 
 
 class MqttDriverBase(ABC, Generic[C]):
-    """An adapter to an MQTT broker; subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
+    """An adapter to an MQTT broker.
+
+    Subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
 
     :param client: name and version of the client.
     :param connect: makes a connection.
@@ -107,9 +111,16 @@ class MqttDriverBase(ABC, Generic[C]):
         name, version = self._client
         counts = self._clients.counts
         return DriverFacts(
-            client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
-            forgotten=counts.forgotten, incidents=dict(counts.incidents), stamps=self._clock.source, unstamped=self._clock.unusable,
-        )  # fmt: skip
+            client=name,
+            version=version,
+            applied=self._applied(),
+            not_applied=self._not_applied(),
+            losses=counts.losses,
+            forgotten=counts.forgotten,
+            incidents=dict(counts.incidents),
+            stamps=self._clock.source,
+            unstamped=self._clock.unusable,
+        )
 
     def _applied(self) -> dict[str, str]:
         settings = self._context.settings
@@ -158,7 +169,10 @@ class MqttDriverBase(ABC, Generic[C]):
         current = self._clients.keep_alive
         if current is None or current == self._options.keep_alive:
             return requested
-        return f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested {requested})"
+        return (
+            f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested"
+            f" {requested})"
+        )
 
     def _not_applied(self) -> dict[str, str]:
         settings = self._context.settings
@@ -220,7 +234,9 @@ class MqttDriverBase(ABC, Generic[C]):
                 probe.end()
 
     def poll(self, timeout_ns: int) -> None:
-        """Read and write for at most ``timeout_ns``; return early when a stream with rejected messages may have room.
+        """Read and write for at most ``timeout_ns``.
+
+        Return early when a stream with rejected messages may have room.
 
         :raises TargetError: another client uses the client id of one of the run's clients.
         """
@@ -327,7 +343,10 @@ class MqttDriverBase(ABC, Generic[C]):
             self._consumers.pop(place)[1].leave()
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop reading and acknowledging, like subscribers that hang; pings go on, so that the connections stay."""
+        """Stop reading and acknowledging, like subscribers that hang.
+
+        Pings go on, so that the connections stay.
+        """
         for place in places:
             self._consumers[place][1].pause()
 
@@ -340,7 +359,10 @@ class MqttDriverBase(ABC, Generic[C]):
             self._consumers[place][1].resume()
 
     def take(self) -> Received | None:
-        """Return what all consumers received since the last call, or None; messages of a consumer without a place wait until it has one."""
+        """Return what all consumers received since the last call, or None.
+
+        Messages of a consumer without a place wait until it has one.
+        """
         return self._arrivals.take()
 
     def _make_consumers(self, consumers: Sequence[int]) -> list[tuple[int, C]]:
@@ -350,7 +372,8 @@ class MqttDriverBase(ABC, Generic[C]):
         ]  # numbered over all topics
         if not is_shared(self._context) and len(set(subscriptions)) < len(subscriptions):
             raise UsageError(
-                "consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message"
+                "consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer"
+                " gets every message"
             )
         return [(int(index), self._make_consumer(int(index))) for index in consumers]
 

@@ -61,17 +61,56 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_begun_late", "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first",
-        "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_rejected",
-        "_seen", "_source", "_started", "_stepped", "_subscription", "_unanswered", "_up_since", "arrived",
-        "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name",
-        "receive_maximum", "socket", "times", "topic_aliases", "up",
-    )  # fmt: skip
+        "_begun_late",
+        "_brief",
+        "_delay",
+        "_dialling",
+        "_down_since",
+        "_failures",
+        "_fd",
+        "_first",
+        "_loop",
+        "_mask",
+        "_options",
+        "_over",
+        "_paced",
+        "_paused",
+        "_quiet",
+        "_reason",
+        "_rejected",
+        "_seen",
+        "_source",
+        "_started",
+        "_stepped",
+        "_subscription",
+        "_unanswered",
+        "_up_since",
+        "arrived",
+        "client_id",
+        "due",
+        "endpoint",
+        "ever_up",
+        "failure",
+        "keep_alive_time",
+        "leaving",
+        "name",
+        "receive_maximum",
+        "socket",
+        "times",
+        "topic_aliases",
+        "up",
+    )
 
     def __init__(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        self,
+        loop: Loop,
+        endpoint: BrokerEndpoint,
+        options: ClientOptions,
+        name: str,
+        client_id: str,
+        subscription: str | None,
         source: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.client_id = client_id
         self._source = source
@@ -180,7 +219,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write as much of the gathered bytes as the kernel takes; detect the end of the connection."""
+        """Write as much of the gathered bytes as the kernel takes.
+
+        Detect the end of the connection.
+        """
 
     def _watch(self, mask: int) -> None:
         # Most calls change nothing, and epoll_ctl is a system call.
@@ -204,7 +246,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Ping the broker if nothing was sent or received for the keep-alive time; give the connection up if a ping has no answer."""
+        """Ping the broker if nothing was sent or received for the keep-alive time.
+
+        Give the connection up if a ping has no answer.
+        """
 
     # --- life cycle
 
@@ -286,8 +331,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         silent = reason in SILENT and not self._rejected
         self._brief = self._brief + 1 if silent and self._down_since - self._up_since < BRIEF else 0
         if self._brief >= MOST_BRIEF:
-            again = f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s each, without a reason"
-            cause = f"is its client id {self.client_id!r} in use by another client, or does the broker reject what it sends?"
+            again = (
+                f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s"
+                " each, without a reason"
+            )
+            cause = (
+                f"is its client id {self.client_id!r} in use by another client, or does the broker"
+                " reject what it sends?"
+            )
             self._loop.fatal = f"{self.name}: {again}: {cause}"
 
     def note_incident(self, text: str) -> None:
@@ -299,7 +350,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         if reason >= FAILURE:
             self._rejected = True
             self.note_incident(
-                f"message rejected by the broker: {reason_text(PUBACK, reason, self._options.version)}"
+                "message rejected by the broker:"
+                f" {reason_text(PUBACK, reason, self._options.version)}"
             )
         elif reason == NO_SUBSCRIBERS and self._options.consumed:
             self.note_incident("message acknowledged by a broker without a subscription for it")
@@ -428,4 +480,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         # Both clients would throw each other out at every
         # reconnect, so the run ends (MQTT 5, 3.1.4).
         if reason == SESSION_TAKEN_OVER and not self._over:
-            self._loop.fatal = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"
+            self._loop.fatal = (
+                f"{self.name}: its client id {self.client_id!r} is in use by another client"
+                " (session taken over)"
+            )

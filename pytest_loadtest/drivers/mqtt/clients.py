@@ -1,4 +1,7 @@
-"""All clients of a driver on one loop: creating them, connecting many at a time, and deleting their sessions at the end."""
+"""All clients of a driver on one loop.
+
+It creates and connects them, many at a time, and deletes their sessions at the end.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +242,8 @@ class MqttClients(Generic[C]):
             if clock() - progressed > patience:
                 late = next(iter(loop.down), None)
                 raise self.error(
-                    f"{_describe_down([*loop.down]) or 'target'}: no answer in {patience // SECOND} s",
+                    f"{_describe_down([*loop.down]) or 'target'}: no answer in"
+                    f" {patience // SECOND} s",
                     late,
                 )
             self.poll(20 * MILLISECOND)
@@ -247,7 +251,10 @@ class MqttClients(Generic[C]):
                 idle()
 
     def error(self, what: str, connection: LoopConnection | None = None) -> TargetError:
-        """Return an error that names the target: the address of ``connection``, or the run's target if it is None."""
+        """Return an error that names the target.
+
+        The address of ``connection``, or the run's target if it is None.
+        """
         return TargetError(
             f"{self._context.target.url if connection is None else connection.endpoint.url}: {what}"
         )

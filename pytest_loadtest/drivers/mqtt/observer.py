@@ -134,9 +134,12 @@ class MqttObserver:
 def _make_client(settings: MqttSettings) -> paho.Client:
     version = settings.protocol_version
     client = paho.Client(
-        CallbackAPIVersion.VERSION2, f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
-        clean_session=None if version == "5" else True, reconnect_on_failure=False, protocol=MQTTProtocolVersion(VERSIONS[version]),
-    )  # fmt: skip
+        CallbackAPIVersion.VERSION2,
+        f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
+        clean_session=None if version == "5" else True,
+        reconnect_on_failure=False,
+        protocol=MQTTProtocolVersion(VERSIONS[version]),
+    )
     if settings.username is not None:
         client.username_pw_set(settings.username, settings.password)
     return client
@@ -150,7 +153,8 @@ def check_filter(topic: str) -> None:
     levels = topic.split("/")
     if topic.startswith("$share/"):
         raise UsageError(
-            f"topic {topic!r} would take messages from the other members of its group: write it without $share/group/"
+            f"topic {topic!r} would take messages from the other members of its group: write it"
+            " without $share/group/"
         )
     invalid = (
         any(("#" in level or "+" in level) and len(level) > 1 for level in levels)
@@ -158,7 +162,8 @@ def check_filter(topic: str) -> None:
     )
     if not topic or invalid:
         raise UsageError(
-            f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all following levels, at the end"
+            f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all"
+            " following levels, at the end"
         )
 
 
@@ -195,7 +200,10 @@ def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
 
 
 def reported_version(payload: bytes) -> str:
-    """Return ``mosquitto 2.0.11`` for ``mosquitto version 2.0.11``; other brokers' texts as they are, on one line."""
+    """Return ``mosquitto 2.0.11`` for ``mosquitto version 2.0.11``.
+
+    Other brokers' texts as they are, on one line.
+    """
     return " ".join(payload[:100].decode(errors="replace").replace(" version ", " ").split())
 
 

@@ -34,7 +34,9 @@ _ALLOWANCE: Final = 1 << 20
 # The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after
 # one byte and with up to four bytes.
 _LARGEST: Final = LONGEST + 5
-_HEADER: Final = 9  # bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length, packet id
+# Bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length,
+# packet id.
+_HEADER: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,10 @@ def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) 
     size = connack("maximum_packet_size", None)
     largest = options.packet + options.properties
     if size is not None and largest > size:
-        return f"the broker accepts packets of {size} bytes at most, the profile's largest message needs {largest}"
+        return (
+            f"the broker accepts packets of {size} bytes at most, the profile's largest message"
+            f" needs {largest}"
+        )
     if options.shared and not connack("shared_subscription_available", 1):
         return "the broker has no shared subscriptions"
     if options.retain and not connack("retain_available", 1):
@@ -149,11 +154,16 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
         return topic
-    return f"$share/{group if topology.name is None else f'{context.run}-{context.nonce:08x}-{group}'}/{topic}"
+    if topology.name is not None:
+        group = f"{context.run}-{context.nonce:08x}-{group}"
+    return f"$share/{group}/{topic}"
 
 
 def is_shared(context: DriverContext) -> bool:
-    """Return True if consumers share their subscription: as the profile says; by default, if order is not judged."""
+    """Return True if consumers share their subscription: as the profile says.
+
+    By default, if order is not judged.
+    """
     # Order is judged for subscriptions with one consumer, so the
     # default shares subscriptions with several.
     shared: bool | None = context.settings.shared_subscription
@@ -169,7 +179,8 @@ def client_options(context: DriverContext) -> ClientOptions:
     existing = context.topology.name
     if existing is not None and settings.retain:
         raise UsageError(
-            f"retain: true would replace the retained message of the existing topic {existing!r}: leave out retain, or topic"
+            f"retain: true would replace the retained message of the existing topic {existing!r}:"
+            " leave out retain, or topic"
         )
     # The name of the last topic is the longest: its number has the most digits.
     longest = len(topic_name(context, context.topology.topics - 1).encode())

@@ -26,7 +26,10 @@ _COMPLETE: Final = 2  # updates that have begun when the values of the first are
 
 
 class Update:
-    """The values of one update, which are complete when the next one begins: a value that did not change is not published again."""
+    """The values of one update, which are complete when the next one begins.
+
+    A value that did not change is not published again.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

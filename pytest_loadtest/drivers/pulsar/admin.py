@@ -1,4 +1,7 @@
-"""Pulsar's admin REST (v2), as far as a run needs it: namespaces, topics, subscriptions and policies."""
+"""Pulsar's admin REST (v2), as far as a run needs it.
+
+Namespaces, topics, subscriptions and policies.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,9 @@ class UnreachableError(TargetError):
 
 
 class Admin:
-    """A client of ``http://host:8080[,host2:8080]``; every method raises :class:`TargetError` with request, status and the broker's reason.
+    """A client of ``http://host:8080[,host2:8080]``.
+
+    Every method raises :class:`TargetError` with request, status and the broker's reason.
 
     Requests go to the first host until a connection to it fails, then to the next one.
     """
@@ -115,12 +120,18 @@ class Admin:
             return "unknown"
 
     def decisive_settings(self) -> dict[str, str]:
-        """Return the running broker's settings that influence results; empty without an answer (only superusers get one)."""
+        """Return the running broker's settings that influence results.
+
+        Empty without an answer (only superusers get one).
+        """
         runtime = self._runtime()
         return {key: str(runtime[key]) for key in DECISIVE if key in runtime}
 
     def _runtime(self) -> Mapping[str, Any]:
-        """Return all settings of the running broker; empty without an answer (only superusers get one)."""
+        """Return all settings of the running broker.
+
+        Empty without an answer (only superusers get one).
+        """
         try:
             runtime = self._request("GET", "brokers/configuration/runtime")
         except TargetError:
@@ -183,7 +194,10 @@ class Admin:
         self._delete(f"tenants/{tenant}", _GONE, _CONFLICT)
 
     def bookies(self) -> int | None:
-        """Return the number of registered bookies, running or not; None if the cluster does not tell (it tells only superusers)."""
+        """Return the number of registered bookies, running or not.
+
+        None if the cluster does not tell (it tells only superusers).
+        """
         try:
             return len(self._read(list, "bookies/all", "bookies"))
         except RefusedError:
@@ -213,7 +227,8 @@ class Admin:
         if unknown:
             remedy = "write these keys too"
             raise UsageError(
-                f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}"
+                f"driver.persistence: {', '.join(unknown)}: the broker does not report its own"
+                f" settings: {remedy}"
             )
         return persistence.model_copy(update=own)
 
@@ -249,7 +264,10 @@ class Admin:
             self._request("PUT", path)
 
     def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions of an existing topic, 0 if it is not partitioned; None: there is no such topic."""
+        """Return the number of partitions of an existing topic, 0 if it is not partitioned.
+
+        None: there is no such topic.
+        """
         path = path_of(topic)
         try:
             count = self._read(int, f"{path}/partitions", "partitions")
@@ -288,7 +306,10 @@ class Admin:
         )
 
     def delete_namespace(self, namespace: str) -> None:
-        """Delete a namespace with all its topics, even with clients still connected; a missing one is no error."""
+        """Delete a namespace with all its topics, even with clients still connected.
+
+        A missing one is no error.
+        """
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
@@ -300,7 +321,10 @@ class Admin:
             self._delete_piecewise(namespace)
 
     def _delete_piecewise(self, namespace: str) -> None:
-        """Delete each topic, then the empty namespace: brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set."""
+        """Delete each topic, then the empty namespace.
+
+        Brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set.
+        """
         for domain in ("persistent", "non-persistent"):
             partitioned = self._read(list, f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
@@ -340,7 +364,8 @@ class Admin:
             value = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(value, form):
             raise TargetError(
-                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}"
+                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of"
+                f" Pulsar: {_NOT_PULSAR}"
             )
         return value
 
@@ -425,7 +450,9 @@ class Admin:
 def _answer_of(
     client: httpx.Client, method: str, url: httpx.URL, options: Mapping[str, Any]
 ) -> httpx.Response:
-    """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever.
+    """Return the answer to a request.
+
+    A hostile server can neither fill the memory nor answer for ever.
 
     :raises TargetError: it tries.
     """
@@ -438,11 +465,13 @@ def _answer_of(
             body += piece
             if len(body) > _MOST_BYTES:
                 raise TargetError(
-                    f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit: {_NOT_PULSAR}"
+                    f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit:"
+                    f" {_NOT_PULSAR}"
                 )
             if time.monotonic() > end:
                 raise TargetError(
-                    f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s: {_NOT_PULSAR}"
+                    f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s:"
+                    f" {_NOT_PULSAR}"
                 )
     headers = {
         name: value

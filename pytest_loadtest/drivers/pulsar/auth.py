@@ -57,8 +57,10 @@ def credentials(
 
 
 def admin_headers(settings: PulsarSettings) -> dict[str, str]:
-    """The ``Authorization`` header of the admin REST: a bearer token, which OAuth2 fetches from the issuer, or user and password
-    (RFC 7617); none under TLS.
+    """The ``Authorization`` header of the admin REST.
+
+    A bearer token, which OAuth2 fetches from the issuer, or user and password (RFC 7617); none
+    under TLS.
 
     :raises UsageError: as :func:`credentials`.
     :raises TargetError: the issuer gives no token.
@@ -72,8 +74,10 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
-    """Return the client's TLS context for ``pulsar+ssl://`` and ``https://``: version 1.2 or later, chain and host name checked unless the
-    profile says otherwise, with the client's certificate under the plugin ``tls``.
+    """Return the client's TLS context for ``pulsar+ssl://`` and ``https://``.
+
+    Version 1.2 or later, chain and host name checked unless the profile says otherwise, with the
+    client's certificate under the plugin ``tls``.
 
     :raises UsageError: a file that the profile names cannot be read.
     """
@@ -116,7 +120,9 @@ def token_of(auth: Authentication) -> str:
 
 
 def password_of(auth: Authentication) -> str:
-    """Return the password of the plugin ``basic``; a password file is read now, without the end of line at its end.
+    """Return the password of the plugin ``basic``.
+
+    A password file is read now, without the end of line at its end.
 
     :raises UsageError: there is none, or its file cannot be read.
     """
@@ -126,7 +132,10 @@ def password_of(auth: Authentication) -> str:
 
 
 def _client_of(private_key: str) -> dict[str, str]:
-    """Read OAuth2's client id and secret from a path, a ``file:`` URL or a ``data:`` URL: the forms that pulsar-client takes."""
+    """Read OAuth2's client id and secret from a path, a ``file:`` URL or a ``data:`` URL.
+
+    The forms that pulsar-client takes.
+    """
     try:
         if private_key.startswith("data:"):
             text = base64.b64decode(private_key.partition(",")[2]).decode()

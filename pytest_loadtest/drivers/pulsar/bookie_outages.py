@@ -57,7 +57,8 @@ def bookie_outage_notes(
             )
             until = "on" if end == math.inf else f"to {format_duration(end)}"
             yield (
-                f"{which} down from {format_duration(start)} into the phase {until}: {reason} {needed} bookies"
+                f"{which} down from {format_duration(start)} into the phase {until}: {reason}"
+                f" {needed} bookies"
                 f" ({key[0].lower()}{key[1:]}), so no message could be stored"
             )
 

@@ -17,7 +17,9 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 class InFlight:
-    """Streams are numbered from 0; a *part* is a partition of a stream, ``stream * partitions + partition``.
+    """Streams are numbered from 0.
+
+    A *part* is a partition of a stream, ``stream * partitions + partition``.
 
     :param window: most messages of one part; None: no limit.
     :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may
@@ -38,7 +40,10 @@ class InFlight:
         self._count = self._bytes = 0
 
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
-        """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
+        """Return the positions, ascending, of the messages that cannot be sent now.
+
+        For each stream, all from one message on.
+        """
         refused = _NONE
         # Fast path, taken by nearly every burst: even if all messages in
         # flight were of one part, they would fit.

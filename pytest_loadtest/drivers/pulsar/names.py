@@ -105,7 +105,10 @@ class RunNames:
         return {"topic": f"{self.existing} ({known})"}
 
     def _policies(self) -> dict[str, str]:
-        """Return the policies that the run has set on its namespace: they replace settings of the broker."""
+        """Return the policies that the run has set on its namespace.
+
+        They replace settings of the broker.
+        """
         facts: dict[str, str] = {}
         if self._persistence is not None:
             stored = self._persistence.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -173,7 +176,8 @@ class RunNames:
             self._make_namespace(admin)
         elif self.partitions > 1:
             raise TargetError(
-                f"topics with {self.partitions} partitions need the admin REST: give target.adminUrl"
+                f"topics with {self.partitions} partitions need the admin REST: give"
+                " target.adminUrl"
             )
 
     def _make_namespace(self, admin: Admin) -> None:
@@ -225,8 +229,9 @@ class RunNames:
                 f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items()
             )
             raise UsageError(
-                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no message could be stored: write"
-                f" persistence: {{{fitting}}} under driver, or under client in a driver file of OMB, whose default is 3, 3 and 2"
+                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no"
+                f" message could be stored: write persistence: {{{fitting}}} under driver, or under"
+                " client in a driver file of OMB, whose default is 3, 3 and 2"
             )
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
         self.not_applied = {

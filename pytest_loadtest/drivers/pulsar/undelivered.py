@@ -19,7 +19,9 @@ MOST_TOPICS: Final = 64
 
 
 def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
-    """Ask for the statistics of each of the run's own persistent topics; None for other topics, for too many, and without an admin REST.
+    """Ask for the statistics of each of the run's own persistent topics.
+
+    None for other topics, for too many, and without an admin REST.
 
     :raises TargetError: the broker refuses or does not answer.
     :raises LookupError: the answer lacks a count.

@@ -1,5 +1,6 @@
-"""Decoding of what all connections of a driver have read: messages go to the consumers, acknowledgements to the producers, other packets
-to their connections.
+"""Decoding of what all connections of a driver have read.
+
+Messages go to the consumers, acknowledgements to the producers, other packets to their connections.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
         Sequence[Answer],
         Sequence[Packet],
     ]
-    """The complete packets of a read: number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released by
-    the broker, acknowledgements to write, answers for the producer, other packets."""
+    """The complete packets of a read.
+
+    They are the number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released
+    by the broker, acknowledgements to write, answers for the producer, other packets."""
 
 
 IDENTIFIER_IN_USE: Final = (
@@ -214,7 +217,9 @@ _CORRUPT = int(Flag.CORRUPT)
 
 
 class ArrivalColumns:
-    """Received messages of all consumers, collected until they are taken; messages of a consumer without a place wait until it has one.
+    """Received messages of all consumers, collected until they are taken.
+
+    Messages of a consumer without a place wait until it has one.
 
     :param checksum: verify the checksum of bodies.
     """
@@ -238,7 +243,10 @@ class ArrivalColumns:
             )
 
     def make_arrivals(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
-        """Return the arrivals of these messages in ``data``; they can be added for several consumers."""
+        """Return the arrivals of these messages in ``data``.
+
+        They can be added for several consumers.
+        """
         arrivals = []
         for _, dup, _, start, end in messages:
             flags = _REDELIVERED if dup else 0

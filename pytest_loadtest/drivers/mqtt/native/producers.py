@@ -1,4 +1,7 @@
-"""The producers of the native driver: bursts become packets, grouped by connection, and answers are assigned to their rows."""
+"""The producers of the native driver.
+
+Bursts become packets, grouped by connection, and answers are assigned to their rows.
+"""
 
 from __future__ import annotations
 
@@ -145,9 +148,24 @@ class _Producer(ConnectionUser):
     """The producer of one stream. :ivar starved: the last burst had messages that found no room."""
 
     __slots__ = (
-        "_all", "_connection", "_fronts", "_idle_since", "_later", "_messages", "_most", "_name", "_next", "_properties", "_qos",
-        "_released", "_resends", "_room", "_rows", "_unwritten", "starved",
-    )  # fmt: skip
+        "_all",
+        "_connection",
+        "_fronts",
+        "_idle_since",
+        "_later",
+        "_messages",
+        "_most",
+        "_name",
+        "_next",
+        "_properties",
+        "_qos",
+        "_released",
+        "_resends",
+        "_room",
+        "_rows",
+        "_unwritten",
+        "starved",
+    )
 
     def __init__(
         self,
@@ -175,9 +193,8 @@ class _Producer(ConnectionUser):
         # the order in which they were first sent.
         self._rows: dict[int, int] = {}
         self._messages: dict[int, bytes] = {}
-        self._released: dict[
-            int, bool
-        ] = {}  # packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect
+        # Packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect.
+        self._released: dict[int, bool] = {}
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: list[
             tuple[int, int]
@@ -265,7 +282,8 @@ class _Producer(ConnectionUser):
     def answered(self, kind: int, packet_id: int, reason: int, time: int) -> bool:
         if not self._is_due(kind, packet_id):
             self._connection.reject(
-                f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
+                f"packet {kind} for packet identifier {packet_id}, not the answer that a message"
+                f" at QoS {self._qos} needs"
             )
             return False
         # The broker has completed a message whose PUBREL it gets a second time, and forgotten its
@@ -292,7 +310,10 @@ class _Producer(ConnectionUser):
         return False
 
     def _is_due(self, kind: int, packet_id: int) -> bool:
-        """Return whether this is an answer that a message in flight waits for; for others any answer may be late."""
+        """Return whether this is an answer that a message in flight waits for.
+
+        For others any answer may be late.
+        """
         # PUBACK ends a message at QoS 1; PUBREC with a failure, or PUBCOMP after PUBREC, ends one
         # at QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
         if packet_id not in self._rows:

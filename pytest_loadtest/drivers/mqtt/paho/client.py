@@ -33,8 +33,10 @@ _SPELLED: Final = {
 
 
 class PahoClient(paho.Client):
-    """paho's client with four internal steps replaced: the socket, the notice of resends, the properties of a message (also when it is
-    sent again), and the meaning of a PUBREC with a failure.
+    """paho's client with four internal steps replaced.
+
+    The socket, the notice of resends, the properties of a message (also when it is sent again), and
+    the meaning of a PUBREC with a failure.
     """
 
     prepared: PacketSocket
@@ -42,7 +44,9 @@ class PahoClient(paho.Client):
     requested_keep_alive: int
     """Seconds."""
     on_resend: Callable[[int], None] | None = None
-    """Called with the packet id of each message that is sent again after a reconnect; not for a PUBREL, which carries no message."""
+    """Called with the packet id of each message that is sent again after a reconnect.
+
+    Not for a PUBREL, which carries no message."""
     plain: Properties | None = None
     """Properties of a message without a topic alias. A client has one topic."""
     with_alias: Properties | None = None
@@ -74,9 +78,16 @@ class PahoClient(paho.Client):
         return self.prepared
 
     def _send_publish(
-        self, mid: int, topic: bytes, payload: bytes | bytearray = b"", qos: int = 0, retain: bool = False, dup: bool = False,
-        info: paho.MQTTMessageInfo | None = None, properties: Properties | None = None,
-    ) -> MQTTErrorCode:  # fmt: skip
+        self,
+        mid: int,
+        topic: bytes,
+        payload: bytes | bytearray = b"",
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        info: paho.MQTTMessageInfo | None = None,
+        properties: Properties | None = None,
+    ) -> MQTTErrorCode:
         if dup and self.on_resend is not None:
             self.on_resend(mid)
         properties = self.with_alias if self._aliased else self.plain
@@ -100,7 +111,8 @@ class PahoClient(paho.Client):
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
                 rejected = _rejection(packet[2])
-                return self._do_on_publish(mid, rejected, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
+                properties = Properties(PacketTypes.PUBREC)  # type: ignore[no-untyped-call]
+                return self._do_on_publish(mid, rejected, properties)
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return super()._handle_pubrec()
 
@@ -119,8 +131,12 @@ def make_paho_client(
     clean = None if options.v5 else options.clean_start
     protocol = MQTTProtocolVersion(options.version)
     client = PahoClient(
-        CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
-    )  # fmt: skip
+        CallbackAPIVersion.VERSION2,
+        client_id,
+        clean_session=clean,
+        protocol=protocol,
+        reconnect_on_failure=False,
+    )
     client.requested_keep_alive = options.keep_alive
     # 0 means no limit: the producer keeps the window. With a limit, paho
     # scans all messages in flight at every answer.
@@ -224,7 +240,10 @@ class PacketSocket(BrokerSocket):
         return self._read < len(self._in) or (self.ended and not self.closed)
 
     def flush(self) -> int:
-        """Write as much as the kernel takes; return the number of QoS 0 PUBLISH packets of which the last byte is now written."""
+        """Write as much as the kernel takes.
+
+        Return the number of QoS 0 PUBLISH packets of which the last byte is now written.
+        """
         if self._out:
             self.write()
         done = 0

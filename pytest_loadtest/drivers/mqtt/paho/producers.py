@@ -1,4 +1,7 @@
-"""The producers of the paho driver: bursts become single messages for paho, and answers become columns."""
+"""The producers of the paho driver.
+
+Bursts become single messages for paho, and answers become columns.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ class PahoProducers:
         return fitting, rejected
 
     def _send(self, burst: Burst, positions: list[int]) -> list[int]:
-        """Publish the messages at these positions; return the positions of those that could not be sent after all."""
+        """Publish the messages at these positions.
+
+        Return the positions of those that could not be sent after all.
+        """
         part = slice(None) if len(positions) == len(burst) else np.array(positions)
         pool = self._context.pool
         stream = burst.stream[part]

@@ -1,4 +1,6 @@
-"""The consumers of one worker on pulsar-client: their places and messages, and attaching and detaching during load.
+"""The consumers of one worker on pulsar-client.
+
+Their places and messages, and attaching and detaching during load.
 
 Each attach and each detach has a thread of its own, because pulsar-client blocks for both.
 """
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Copy = tuple[int, int, bytes, int, int, int]
-    "Place of the consumer, time of arrival, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
+    """Place of the consumer, time of arrival, the first bytes, size, order, flags.
+
+    See :class:`~pytest_loadtest.drivers.base.Received`."""
 
 
 class _Attached(NamedTuple):
@@ -145,7 +149,10 @@ class PulsarConsumers:
             self._consumers[place].resume()
 
     def take(self) -> Received | None:
-        """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
+        """Return the messages since the last call, or None.
+
+        Those of new consumers wait until :meth:`attached` has returned the places.
+        """
         copies = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
         self._early = []
         if self._unreported:
@@ -331,7 +338,9 @@ class PulsarConsumer:
         self._go.set()
 
     def close(self) -> None:
-        """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers.
+        """Wait for the thread after :meth:`leave`, then close.
+
+        The broker gives unacknowledged messages to other consumers.
 
         Blocks.
         """

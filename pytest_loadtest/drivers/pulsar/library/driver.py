@@ -1,4 +1,6 @@
-"""The Pulsar driver on pulsar-client for Python: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
+"""The Pulsar driver on pulsar-client for Python.
+
+See :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
 With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted
 with everything in it afterwards. Without one, topics are created on use in ``public/default``,

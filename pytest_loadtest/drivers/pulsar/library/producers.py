@@ -1,4 +1,6 @@
-"""The producers of one worker on pulsar-client: messages are sent one by one, accounting is done in bulk.
+"""The producers of one worker on pulsar-client.
+
+Messages are sent one by one, accounting is done in bulk.
 
 The driver uses the client's compiled producers: the Python wrapper around them checks eleven
 argument types per message, a tenth of the cost of sending one. The client's threads run our code
@@ -120,7 +122,10 @@ class PulsarProducers:
     def _send_each(
         self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]
     ) -> list[int]:
-        """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
+        """Send each message through the client, with a callback of its own.
+
+        :returns: the send times, ns.
+        """
         pool = self._pool
         payload = burst.payload[taken]
         heads = encode_heads(

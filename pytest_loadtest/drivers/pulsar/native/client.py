@@ -71,7 +71,10 @@ def _sizes(batches: Counter[int]) -> str:
     for size in sorted(batches):
         seen += batches[size]
         if 2 * seen >= total:
-            return f"{total} batches of {min(batches)} to {max(batches)} messages, half of them of up to {size}"
+            return (
+                f"{total} batches of {min(batches)} to {max(batches)} messages, half of them of up"
+                f" to {size}"
+            )
     raise AssertionError
 
 
@@ -91,7 +94,8 @@ def native_unapplied_keys(
         )
     if settings.strict_tuning and unapplied:
         raise UsageError(
-            f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}"
+            "strictTuning: the native client cannot apply"
+            f" {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}"
         )
     return unapplied
 
@@ -122,7 +126,9 @@ def query_partitions(cluster: Cluster, topic: str) -> int | None:
 def delete_subscriptions(
     cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]
 ) -> None:
-    """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
+    """Delete subscriptions without consumers, by subscribing.
+
+    Without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
@@ -170,7 +176,8 @@ def _unsubscribe(
                 break
     if isinstance(answer, Refused):
         raise TargetError(
-            f"the subscription {subscription!r} of {topic} is left there, delete it: {answer.message}"
+            f"the subscription {subscription!r} of {topic} is left there, delete it:"
+            f" {answer.message}"
         )
 
 

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 # Requests and their answers; the answer to all others is Success.
 _ANSWERS: Final[dict[int, str]] = {
-    api.Command.LOOKUP: "LookupResponse", api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
+    api.Command.LOOKUP: "LookupResponse",
+    api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
     api.Command.PRODUCER: "ProducerSuccess",
-}  # fmt: skip
+}
 # Violations of the protocol after which the run ends. One of them may be damage in transfer, for
 # which a new connection is enough.
 _MOST_VIOLATIONS: Final = 10
@@ -62,9 +63,19 @@ class Cluster:
     """
 
     def __init__(
-        self, url: str, *, client: str, method: str, credentials: Callable[[], bytes], tls: ssl.SSLContext | None, connections: int,
-        timeout: int, arrivals: ArrivalClock, most: int = ON_THEIR_WAY, sources: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        *,
+        client: str,
+        method: str,
+        credentials: Callable[[], bytes],
+        tls: ssl.SSLContext | None,
+        connections: int,
+        timeout: int,
+        arrivals: ArrivalClock,
+        most: int = ON_THEIR_WAY,
+        sources: Sequence[str] = (),
+    ) -> None:
         self.url = url
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
@@ -134,11 +145,17 @@ class Cluster:
             self._epoll.unregister(link.descriptor)
 
     def service(self) -> BrokerLink:
-        """Return a connection for requests: to the first given address, or to the next one after a failure."""
+        """Return a connection for requests.
+
+        To the first given address, or to the next one after a failure.
+        """
         return self.link(self._services[self._failed_services % len(self._services)])
 
     def ask_service(self, make: Callable[[int], api.Command], done: Done) -> None:
-        """Send a request to the first of the given addresses that accepts the client; the last rejection counts."""
+        """Send a request to the first of the given addresses that accepts the client.
+
+        The last rejection counts.
+        """
 
         def answer(reply: Any) -> None:
             if (
@@ -235,7 +252,10 @@ class Cluster:
             link.reject(problem)
 
     def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
-        """Handle a producer or consumer that the broker closed, e.g. because its topic moves; newer brokers name the next one."""
+        """Handle a producer or consumer that the broker closed, e.g. because its topic moves.
+
+        Newer brokers name the next one.
+        """
         key = (
             ("producer", event.producer_id)
             if isinstance(event, api.CloseProducer)
@@ -270,7 +290,10 @@ class Cluster:
         if link.violated:
             self._violations += 1
             if self._violations >= _MOST_VIOLATIONS:
-                remedy = "is a Pulsar broker there, and is it the binary port, not the one of its web service?"
+                remedy = (
+                    "is a Pulsar broker there, and is it the binary port, not the one of its web"
+                    " service?"
+                )
                 self.failures.append(
                     f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}"
                 )
@@ -399,9 +422,11 @@ class Lookups:
     """
 
     def __init__(
-        self, service: Callable[[], BrokerLink], link: Callable[[Address], BrokerLink],
+        self,
+        service: Callable[[], BrokerLink],
+        link: Callable[[Address], BrokerLink],
         ask: Callable[[BrokerLink, Callable[[int], api.Command], Done], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._service = service
         self._link = link
         self._ask = ask
@@ -438,7 +463,10 @@ class Lookups:
 
 
 def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | None] | Refused:
-    """Return the broker that an answer names: its address and None, or the proxy's address and the broker's ``host:port``."""
+    """Return the broker that an answer names.
+
+    Its address and None, or the proxy's address and the broker's ``host:port``.
+    """
     if reply.response == _FAILED:
         return Refused(reply.message, reply.error)
     url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url

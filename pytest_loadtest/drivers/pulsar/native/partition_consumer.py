@@ -43,15 +43,33 @@ class PartitionConsumer(Attachment):
     """
 
     __slots__ = (
-        "_chunks", "_earliest", "_epoch", "_kind", "_settings", "_subscription", "_taken", "flowing", "owner", "queue",
-        "to_ack", "waiting",
-    )  # fmt: skip
+        "_chunks",
+        "_earliest",
+        "_epoch",
+        "_kind",
+        "_settings",
+        "_subscription",
+        "_taken",
+        "flowing",
+        "owner",
+        "queue",
+        "to_ack",
+        "waiting",
+    )
     kind = "consumer"
 
     def __init__(
-        self, owner: NativeConsumer, cluster: Cluster, topic: str, number: int, subscription: str, settings: PulsarSettings, *, queue: int,
+        self,
+        owner: NativeConsumer,
+        cluster: Cluster,
+        topic: str,
+        number: int,
+        subscription: str,
+        settings: PulsarSettings,
+        *,
+        queue: int,
         earliest: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cluster, topic, number, owner.name)
         self.owner = owner
         self._subscription = subscription
@@ -75,9 +93,14 @@ class PartitionConsumer(Attachment):
     def command(self, request: int) -> api.Command:
         """Return SUBSCRIBE."""
         part = api.Subscribe(
-            topic=self.topic, subscription=self._subscription, sub_type=TYPES.index(self._kind), consumer_id=self.number,
-            request_id=request, durable=True, initial_position=int(self._earliest),
-        )  # fmt: skip
+            topic=self.topic,
+            subscription=self._subscription,
+            sub_type=TYPES.index(self._kind),
+            consumer_id=self.number,
+            request_id=request,
+            durable=True,
+            initial_position=int(self._earliest),
+        )
         if self._epoch:
             part.consumer_epoch = self._epoch
         if self._kind == "Key_Shared":
@@ -95,7 +118,10 @@ class PartitionConsumer(Attachment):
             self.flow()
 
     def is_stale(self, entry: Entry) -> bool:
-        """Return whether the entry was sent before a request to redeliver everything: it is delivered once more (PIP-84)."""
+        """Return whether the entry was sent before a request to redeliver everything.
+
+        It is delivered once more (PIP-84).
+        """
         return 0 <= entry.epoch < self._epoch
 
     def assemble(
@@ -121,7 +147,10 @@ class PartitionConsumer(Attachment):
         chunks.to_ack.clear()
 
     def look(self, now: int) -> bool:
-        """Check incomplete messages for expiry and redelivery. :returns: whether there still are any."""
+        """Check incomplete messages for expiry and redelivery.
+
+        :returns: whether there still are any.
+        """
         if self._chunks is None:
             return False
         again = self._chunks.look(now)
@@ -154,7 +183,10 @@ class PartitionConsumer(Attachment):
 
     @property
     def has_room(self) -> bool:
-        """True while the entries that wait are not more than permitted: an entry has one message or more."""
+        """True while the entries that wait are not more than permitted.
+
+        An entry has one message or more.
+        """
         return len(self.waiting) < _SLACK * self.queue
 
     def took(self, messages: int) -> None:
@@ -189,7 +221,10 @@ class PartitionConsumer(Attachment):
         self.write(api.Command(type=api.Command.ACK, ack=ack))
 
     def write(self, command: api.Command) -> None:
-        """Append a command to the connection; :class:`NativeConsumers` writes it at the end of the turn."""
+        """Append a command to the connection.
+
+        :class:`NativeConsumers` writes it at the end of the turn.
+        """
         if self.link is not None:
             self.link.connection.add((encode_command(command),))
             self.owner.written.add(self.link)

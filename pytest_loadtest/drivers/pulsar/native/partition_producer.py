@@ -1,4 +1,7 @@
-"""One producer at one partition: its unanswered entries, which are sent again after a loss, and the frames of entries."""
+"""One producer at one partition.
+
+Its unanswered entries, which are sent again after a loss, and the frames of entries.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,10 @@ class PartitionProducer(Attachment):
         self.unanswered: deque[Unanswered] | None = None
 
     def command(self, request: int) -> api.Command:
-        """Return PRODUCER, with the name that the broker gave it first: deduplication works by that name."""
+        """Return PRODUCER, with the name that the broker gave it first.
+
+        Deduplication works by that name.
+        """
         part = api.Producer(
             topic=self.topic,
             producer_id=self.number,
@@ -118,7 +124,11 @@ class PartitionProducer(Attachment):
         self._cluster.flush(self.link)
 
     def send(self, entry: Unanswered) -> bool:
-        """Send an entry. :returns: True if it was appended to ``link``; otherwise it is sent with the next connection."""
+        """Send an entry.
+
+        :returns: True if it was appended to ``link``; otherwise it is sent with the next
+            connection.
+        """
         if self.unanswered is None:
             self.unanswered = deque()
         self.unanswered.append(entry)
