@@ -32,7 +32,10 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
 
 
 def telemetry_class(name: str) -> Any | None:
-    """Return the class that reads this kind of broker's own counters, made from a ``TelemetryContext``; None if the kind has none."""
+    """Return the class that reads this kind of broker's own counters.
+
+    It is made from a ``TelemetryContext``; None if the kind has none.
+    """
     kind = kind_of(name)
     return load_reference(kind, kind.telemetry) if kind.telemetry else None
 

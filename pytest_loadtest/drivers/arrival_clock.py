@@ -273,7 +273,10 @@ class SocketReader:
         return count
 
     def _is_plausible(self, stamp: int, since: int) -> bool:
-        """Return False for packets that were stamped before they could be read, because they waited for a lost one."""
+        """Return False for packets that were stamped before they could be read.
+
+        They waited for a lost one.
+        """
         if stamp < since - RESOLUTION:
             return False
         try:
@@ -305,7 +308,10 @@ class SocketReader:
             self._unit = count
 
     def _choose_size(self, space: memoryview) -> int:
-        """Return the number of bytes to read, so that their packets arrived within :data:`RESOLUTION`."""
+        """Return the number of bytes to read.
+
+        Their packets arrived within :data:`RESOLUTION`.
+        """
         first = self._peek(space[:1])[1]
         # Mostly the first packet came just now, so all did.
         if first is not None and 0 <= self._clock.wall() - first <= RESOLUTION:

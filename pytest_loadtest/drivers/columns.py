@@ -1,4 +1,7 @@
-"""Helpers for drivers: columns from a client library that answers and delivers one message at a time, and the limit of windows."""
+"""Helpers for drivers: answers and deliveries as columns, and the limit of windows.
+
+A client library answers and delivers one message at a time; drivers return columns.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ class ArrivedMessages:
         self.flags: list[int] = []
 
     def add(self, place: int, time: int, payload: Sequence[bytes]) -> None:
-        """Add messages that one consumer received at one instant, none of them marked as redelivered."""
+        """Add messages that one consumer received at one instant.
+
+        None of them is marked as redelivered.
+        """
         self.place.extend([place] * len(payload))
         self.time.extend([time] * len(payload))
         self.payload.extend(payload)

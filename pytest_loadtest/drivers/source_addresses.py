@@ -17,7 +17,7 @@ _BIND_ADDRESS_NO_PORT: Final = 24
 def addresses_from(
     host: str, port: int, source: str | None
 ) -> list[tuple[socket.AddressFamily, Any]]:
-    """Return the addresses of a host that can be reached from a source address, with their families.
+    """Return the addresses of a host that a source address can reach, with their families.
 
     :param source: None: any.
     :raises OSError: none is known.

@@ -98,11 +98,15 @@ class LoopbackDriver:
             self._own_consumers(consumers).attach(consumers)
 
     def attached(self) -> Joined | None:
-        """Return the consumers of :meth:`attach` that the relay confirmed since the last call, or None."""
+        """Return the consumers of :meth:`attach` confirmed since the last call, or None."""
         return self._consumers.attached() if self._consumers else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Unsubscribe: messages that wait in the relay go to the others of the subscription, messages under way are still received."""
+        """Unsubscribe.
+
+        Messages that wait in the relay go to the others of the subscription, messages under way are
+        still received.
+        """
         if self._consumers and len(places):
             self._consumers.detach(places)
 
@@ -126,7 +130,9 @@ class LoopbackDriver:
             self._producers = RelayProducers(self._context, streams, connection)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Send the messages that fit into the windows in one frame, or in several if they have megabytes.
+        """Send the messages that fit into the windows in one frame.
+
+        Several frames if they have megabytes.
 
         :returns: ascending positions of the rejected messages; None: all are taken, or answered as
             FAILED with ``blockIfQueueFull: false``.
@@ -136,7 +142,10 @@ class LoopbackDriver:
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """Return the answers since the last call, or None; the client never sends a message again."""
+        """Return the answers since the last call, or None.
+
+        The client never sends a message again.
+        """
         return self._producers.acks() if self._producers else None
 
     def take(self) -> Received | None:
@@ -205,7 +214,10 @@ class LoopbackDriver:
             self._connection = None
 
     def cleanup(self) -> None:
-        """Do nothing: the relay removes consumers with their connection, and keeps no message without a consumer."""
+        """Do nothing.
+
+        The relay removes consumers with their connection, and keeps no message without a consumer.
+        """
 
     def _own_consumers(self, consumers: Sequence[int]) -> RelayConsumers:
         if self._consumers is None:

@@ -110,7 +110,10 @@ class Exchange:
         self._delivered.pop(client, None)
 
     def _answer_count(self, client: int) -> None:
-        """Send the numbers of messages that may still be delivered, and of copies sent to all clients that are connected."""
+        """Send the numbers of messages that may still be delivered.
+
+        They are followed by the numbers of copies sent to all clients that are connected.
+        """
         held = (
             sum(len(pending_batch.batch) for pending_batch in self._pending)
             + self._delayed.count
@@ -220,7 +223,9 @@ class Exchange:
             )
 
     def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
-        """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``.
+        """Return due times of messages that leave the gate at ``release``.
+
+        Times are ns of the relay's clock.
 
         :param due: as in the frame. A message that is not delayed is due at ``release``. An earlier
             time would let it overtake delayed messages that are due already and still wait, because
@@ -420,15 +425,15 @@ class SubscriptionTable:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """The way from a topic to its subscriptions, and from a subscription to its consumers, which have consecutive rows.
+    """The way from a topic to its subscriptions, and from these to their consumers.
 
-    Topics: ``topic`` has their numbers, ascending, and a last entry for unknown topics. ``first``
-    and ``count`` are the index of a topic's first subscription and the number of its subscriptions,
-    ``most_subscriptions`` is the highest number. Subscriptions: ``subscription`` has their numbers
-    within the topic. ``start`` and ``consumers`` are the row of the first consumer and the number
-    of consumers, with a last entry without consumers; ``most_consumers`` is the highest number.
-    ``table`` maps topic numbers from ``base`` on to indexes of topics, if the numbers are close
-    together; otherwise it is None.
+    The consumers of a subscription have consecutive rows. Topics: ``topic`` has their numbers,
+    ascending, and a last entry for unknown topics. ``first`` and ``count`` are the index of a
+    topic's first subscription and the number of its subscriptions, ``most_subscriptions`` is the
+    highest number. Subscriptions: ``subscription`` has their numbers within the topic. ``start``
+    and ``consumers`` are the row of the first consumer and the number of consumers, with a last
+    entry without consumers; ``most_consumers`` is the highest number. ``table`` maps topic numbers
+    from ``base`` on to indexes of topics, if the numbers are close together; otherwise it is None.
     """
 
     topic: NDArray[np.int64]

@@ -148,7 +148,10 @@ class Gate:
         self._ideal = 0.0
 
     def release(self, arrival: int, n: int) -> list[tuple[int, int]]:
-        """Split ``n`` messages that arrived at ``arrival``, ns, into pairs of release time (ns) and number of messages, in order."""
+        """Split ``n`` messages that arrived at ``arrival``, ns, by the time of their release.
+
+        Return pairs of release time (ns) and number of messages, in order.
+        """
         time = self._relay_time(arrival - self._first)
         if self._faults.capacity is None:
             return [(self._resume(time + self._faults.delay), n)]
@@ -166,7 +169,10 @@ class Gate:
         ]
 
     def _relay_time(self, time: int) -> int:
-        """Convert the time since the first message to the relay's clock, which stops during a stall."""
+        """Convert the time since the first message to the relay's clock.
+
+        That clock stops during a stall.
+        """
         at = self._faults.stall_at
         duration = self._faults.stall_duration
         return time if time < at else max(at, time - duration)
@@ -262,7 +268,10 @@ class HalfPairs:
         return whole.where(~waits)
 
     def _wait(self, batch: Batch) -> NDArray[np.bool_]:
-        """Return a mask of the messages that are the last of their stream in the batch and the first of a pair."""
+        """Return a mask of the messages that are the first of a pair.
+
+        They are the last of their stream in the batch.
+        """
         by = np.argsort(batch.producer, kind="stable")
         producer = batch.producer[by]
         last = by[np.concatenate([producer[1:] != producer[:-1], [True]])]

@@ -52,7 +52,10 @@ class RelayProducers:
         self._answers: list[tuple[NDArray[np.int64], int, Status]] = []
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`Driver.send`; ``sent`` is taken once for each frame, before the socket gets it."""
+        """See :meth:`Driver.send`.
+
+        ``sent`` is taken once for each frame, before the socket gets it.
+        """
         self._connection.check()
         if not len(burst):
             return None
@@ -155,7 +158,9 @@ _MOST = 64  # number of bursts and answers that are counted together
 
 
 class StreamWindows:
-    """The number of messages that each stream has in flight, and the time at which its window became empty.
+    """The number of messages that each stream has in flight.
+
+    It also has the time at which each window became empty.
 
     :param streams: numbers of the streams. Evenly spaced numbers, as
         in a worker's share, take one entry each.
@@ -212,7 +217,10 @@ class StreamWindows:
         return idle, self._reject(slot) if self._total > self._size else None
 
     def _keep_first(self, idle: NDArray[np.int64], slot: Slots) -> None:
-        """Set ``idle`` to 0 except for the first message of each stream, which is the only one that finds an empty window."""
+        """Set ``idle`` to 0 except for the first message of each stream.
+
+        It is the only one that finds an empty window.
+        """
         positions = np.arange(len(slot))
         # Of several writes to one slot the last one stays; written
         # backwards, that is the first position.
@@ -252,7 +260,7 @@ class StreamWindows:
             self._counted()
 
     def _counted(self) -> NDArray[np.int64]:
-        """Return the number of messages that each stream may still send, with all changes counted."""
+        """Return the number of messages that each stream may still send, after all changes."""
         if self._uncounted:
             slots, steps = zip(*self._uncounted, strict=True)
             np.add.at(self._room, np.concatenate(slots), np.repeat(steps, list(map(len, slots))))

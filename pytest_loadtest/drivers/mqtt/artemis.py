@@ -224,7 +224,9 @@ def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[str]:
-    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``.
+    """Return the command of a broker that reads ``data/etc/broker.xml``.
+
+    It keeps its data below ``data``.
 
     :param logs: logger → level.
     """

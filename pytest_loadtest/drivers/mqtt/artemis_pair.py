@@ -138,7 +138,10 @@ def _launch(
 
 
 class _Ready:
-    """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
+    """Returns True if a broker serves clients.
+
+    Or if it waits for the end of the other one, which serves them.
+    """
 
     def __init__(self, child: Child, ports: Sequence[int], others: Sequence[int]) -> None:
         self._child = child

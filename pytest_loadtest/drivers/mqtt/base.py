@@ -107,7 +107,10 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- facts
 
     def facts(self) -> DriverFacts:
-        """Return the settings applied and not applied, and what happened to connections during the run."""
+        """Return the settings applied and not applied.
+
+        The facts also have what happened to connections during the run.
+        """
         name, version = self._client
         counts = self._clients.counts
         return DriverFacts(
@@ -195,7 +198,10 @@ class MqttDriverBase(ABC, Generic[C]):
         return facts
 
     def _mqtt5_facts(self) -> dict[str, str]:
-        """Return the requested settings that only MQTT 5 has, except aliases that the broker does not allow."""
+        """Return the requested settings that only MQTT 5 has.
+
+        Aliases that the broker does not allow are left out.
+        """
         settings = self._context.settings
         facts = {}
         if settings.session_expiry:
@@ -213,9 +219,9 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- connections
 
     def prepare(self) -> None:
-        """Connect once, so that a broker that rejects the client or lacks a feature is reported before load starts.
+        """Connect once: a broker that does not fit is reported before load starts.
 
-        MQTT topics need no creation.
+        It may reject the client, or lack a feature. MQTT topics need no creation.
 
         :raises TargetError: the broker cannot be reached, rejects the client, or lacks a feature.
         """
@@ -243,7 +249,7 @@ class MqttDriverBase(ABC, Generic[C]):
         self._clients.poll(timeout_ns)
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS.
+        """Return the times of each connect and each subscribe, including TCP and TLS.
 
         A reconnect counts too, unless the connection was paced.
         """
@@ -258,11 +264,17 @@ class MqttDriverBase(ABC, Generic[C]):
         return {name: np.array(of_name, np.int64) for name, of_name in times.items()}
 
     def disconnected(self) -> str | None:
-        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are."""
+        """Return the first client that should be connected and is not, with the reason.
+
+        The number of the others follows. None if all are connected.
+        """
         return self._clients.disconnected([connection for _, connection in self._joining])
 
     def close(self) -> None:
-        """Disconnect, and end the sessions of this driver's clients, whose ids no other worker knows."""
+        """Disconnect, and end the sessions of this driver's clients.
+
+        No other worker knows their ids.
+        """
         self._clients.end()
         # An error is left to cleanup(), which tries again and raises it.
         with contextlib.suppress(TargetError):
@@ -283,7 +295,10 @@ class MqttDriverBase(ABC, Generic[C]):
 
     @abstractmethod
     def _clear_retained(self) -> None:
-        """Delete the retained message of each topic by publishing an empty one with ``retain`` (MQTT 5, 3.3.1.3)."""
+        """Delete the retained message of each topic.
+
+        An empty one is published with ``retain`` (MQTT 5, 3.3.1.3).
+        """
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
         """See :class:`~pytest_loadtest.drivers.base.PacedConnections`.
@@ -300,7 +315,9 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- consumers
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Connect and subscribe; return the places in the order of ``consumers`` when every subscription is established.
+        """Connect, subscribe, and return the places in the order of ``consumers``.
+
+        It returns when every subscription is established.
 
         :raises UsageError: several consumers of a subscription that is not
             shared: each would receive every message.
@@ -415,10 +432,10 @@ class MqttDriverBase(ABC, Generic[C]):
         self._establish(connections)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over, and write, every message for which its stream's window has room, without blocking.
+        """Hand over, and write, every message that its stream's window has room for.
 
-        Fills in ``burst.sent`` and ``burst.idle`` of these. A stream
-        whose connection is lost has no room.
+        It never blocks. Fills in ``burst.sent`` and ``burst.idle`` of these. A stream whose
+        connection is lost has no room.
 
         :returns: ascending positions of the other messages, the last ones
             of their streams; None if there are none.

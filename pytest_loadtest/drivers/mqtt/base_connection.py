@@ -1,4 +1,7 @@
-"""The life cycle of one client's connection, from the first dial to the end, for both MQTT clients."""
+"""The life cycle of one client's connection, for both MQTT clients.
+
+It goes from the first dial to the end.
+"""
 
 from __future__ import annotations
 
@@ -268,7 +271,10 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Give this attempt up; another one follows."""
 
     def leave(self) -> None:
-        """Unsubscribe, receive everything that the broker holds for this client, and then disconnect: no other client would get it."""
+        """Unsubscribe, receive all messages that the broker holds for this client, and disconnect.
+
+        No other client would get them.
+        """
         # A broker answers in order (MQTT 5, 4.6), and messages that wait behind Receive Maximum are
         # sent as soon as an acknowledgement makes room. So everything sent before an UNSUBACK has
         # arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two UNSUBACKs in a row
@@ -346,7 +352,10 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.counts.incidents[text] += 1
 
     def note_reason(self, reason: int) -> None:
-        """Count an acknowledgement that rejects its message, or says that no client gets it (MQTT 5, 3.4.2.1)."""
+        """Count an acknowledgement that rejects its message.
+
+        One that says that no client gets it counts too (MQTT 5, 3.4.2.1).
+        """
         if reason >= FAILURE:
             self._rejected = True
             self.note_incident(

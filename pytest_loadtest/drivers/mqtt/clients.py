@@ -32,7 +32,10 @@ C = TypeVar("C", bound=MqttConnectionBase[Any])
 MakeConnection = Callable[
     [Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C
 ]
-"""Makes a connection from a loop, an endpoint, options, a name, a client id, a topic filter (None for a producer) and a source address."""
+"""Makes a connection.
+
+Its arguments are a loop, an endpoint, options, a name, a client id, a topic filter (None for a
+producer) and a source address."""
 
 
 class Pace(NamedTuple):
@@ -270,7 +273,9 @@ class MqttClients(Generic[C]):
             raise self.error(loop.fatal)
 
     def disconnected(self, joining: Sequence[C]) -> str | None:
-        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are.
+        """Return the first client that should be connected and is not, with the reason.
+
+        The number of the others follows. None if all are connected.
 
         :param joining: clients that were never connected, which do not count.
         """

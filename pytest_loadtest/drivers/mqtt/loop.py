@@ -136,11 +136,17 @@ class Loop:
         self.settle: Callable[[], None] = lambda: None
 
     def start(self, connection: LoopConnection, delay: int = 0) -> None:
-        """Dial ``connection`` after ``delay`` ns, or as soon after that as fewer than 64 others are being opened."""
+        """Dial ``connection`` after ``delay`` ns.
+
+        It is later if 64 others are being opened then.
+        """
         self.start_at(connection, self.clock() + delay)
 
     def start_at(self, connection: LoopConnection, instant: int) -> None:
-        """Dial ``connection`` at an instant, or as soon after it as fewer than 64 others are being opened."""
+        """Dial ``connection`` at an instant.
+
+        It is later if 64 others are being opened then.
+        """
         self.down[connection] = None
         heapq.heappush(self._due, (instant, next(self._order), connection))
 

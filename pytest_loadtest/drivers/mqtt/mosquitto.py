@@ -304,7 +304,10 @@ def mosquitto_ready(plan: ContainerPlan) -> bool:
 def describe_mosquitto(
     plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
-    """Return the version that the binary in the container prints, and the settings that affect results."""
+    """Return the version that the binary in the container prints.
+
+    The second value are the settings that affect results.
+    """
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 

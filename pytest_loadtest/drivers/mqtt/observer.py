@@ -1,4 +1,7 @@
-"""Observers of MQTT topics: a QoS 0 subscription with its own client id, whose session ends with the connection."""
+"""Observers of MQTT topics.
+
+Each is a QoS 0 subscription with its own client id, whose session ends with the connection.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +198,10 @@ _AWAY: Final = 30.0  # s after which a broker without a connection has gone: a t
 
 
 def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
-    """Return the settings of an observer at a run's main address, which is plain with TLS for subscribers only."""
+    """Return the settings of an observer at a run's main address.
+
+    The address is plain with TLS for subscribers only.
+    """
     return settings if url.startswith("mqtts:") else settings.model_copy(update={"tls": None})
 
 

@@ -1,4 +1,7 @@
-"""The options of all MQTT clients of a driver, the names of topics, and the check of a broker's CONNACK against the options."""
+"""The options of all MQTT clients of a driver, and the names of topics.
+
+A broker's CONNACK is checked against the options here.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ class ClientOptions:
 
     @property
     def properties(self) -> int:
-        """Bytes of each PUBLISH's properties with their length field and, if aliases are requested, an alias; 0 in MQTT 3.1.1."""
+        """Bytes of each PUBLISH's properties with their length field; 0 in MQTT 3.1.1.
+
+        If aliases are requested, an alias is included.
+        """
         return (
             len(encode_properties(self.publish_properties(aliased=self.topic_alias_maximum > 0)))
             if self.v5
@@ -105,7 +111,10 @@ class ClientOptions:
 
     @property
     def largest_packet(self) -> int:
-        """Bytes of the largest packet that a client accepts, its Maximum Packet Size (MQTT 5, 3.1.2.11.4)."""
+        """Bytes of the largest packet that a client accepts.
+
+        It is its Maximum Packet Size (MQTT 5, 3.1.2.11.4).
+        """
         return (
             _LARGEST if self.foreign else min(self.packet + self.properties + _ALLOWANCE, _LARGEST)
         )
@@ -119,7 +128,9 @@ class ClientOptions:
 
 
 def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) -> str | None:
-    """Return a message about a feature that the options need and the broker's CONNACK rules out (MQTT 5, 3.2.2.3), or None.
+    """Return a message about a feature that the options need and the broker lacks, or None.
+
+    Its CONNACK rules features out (MQTT 5, 3.2.2.3).
 
     :param connack: returns the property of the CONNACK with this name, or the given default.
     """

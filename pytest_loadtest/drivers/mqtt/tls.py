@@ -1,9 +1,10 @@
-"""TLS of an MQTT client: one context for all connections of a driver, the negotiated ciphers, and explanations of failures.
+"""TLS of an MQTT client.
 
-Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3. So a broker chooses
-among them, and its choice is checked after each handshake. With TLS 1.3 a broker checks the
-client's certificate after the client's handshake has ended, so a rejection is read later, instead
-of the broker's first packet.
+There is one context for all connections of a driver; the negotiated ciphers and explanations of
+failures are here too. Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3.
+So a broker chooses among them, and its choice is checked after each handshake. With TLS 1.3 a
+broker checks the client's certificate after the client's handshake has ended, so a rejection is
+read later, instead of the broker's first packet.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class ClientTls:
         return f"the broker's certificate is not trusted ({error.verify_message}): {remedy}"
 
     def _explain_rejection(self, reason: str, chosen: bool) -> str:
-        """:param reason: OpenSSL's name of the error. :param chosen: the broker has already chosen a version and a cipher."""
+        """:param reason: OpenSSL's name of the error.
+        :param chosen: the broker has already chosen a version and a cipher.
+        """
         settings = self._settings
         own = self._settings.cert_file
         if not chosen and reason in _NO_TLS:

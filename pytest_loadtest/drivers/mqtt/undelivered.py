@@ -44,10 +44,11 @@ class Update:
 
 
 def mosquitto_undelivered(run: DrainingRun) -> Undelivered | None:
-    """Return the messages in mosquitto's store beyond the retained ones, each of which waits for a client or for its acknowledgement.
+    """Return the messages in mosquitto's store beyond the retained ones.
 
-    None at QoS 0, where nothing is acknowledged; with ``retain``, as a waiting message may be a
-    retained one at the same time; and for other brokers.
+    Each of them waits for a client or for its acknowledgement. None at QoS 0, where nothing is
+    acknowledged; with ``retain``, as a waiting message may be a retained one at the same time; and
+    for other brokers.
 
     :raises TargetError: the broker is not reached, or ends the connection.
     """

@@ -46,7 +46,7 @@ REPLACED_BY_PERSISTENCE: Final = {
     "ack_quorum": "managedLedgerDefaultAckQuorum",
     "deduplication_enabled": "brokerDeduplicationEnabled",
 }
-"""Field of ``driver.persistence`` → the broker's setting that it replaces for the run's namespace."""
+"""Field of ``driver.persistence`` → the broker's setting that it replaces."""
 BACKLOG_QUOTA: Final = (
     "backlogQuotaDefaultLimitBytes",
     "backlogQuotaDefaultLimitGB",
@@ -83,7 +83,7 @@ class RefusedError(TargetError):
 
 
 class UnreachableError(TargetError):
-    """No connection to the host of a request, or to the host of a redirect: nothing was done there."""
+    """No connection to the host of a request or a redirect: nothing was done there."""
 
 
 class Admin:
@@ -204,7 +204,10 @@ class Admin:
             return None
 
     def remove_backlog_quota(self, namespace: str) -> None:
-        """Switch off the backlog quota of a namespace, by which a broker stops producers or discards messages."""
+        """Switch off the backlog quota of a namespace.
+
+        By it a broker stops producers or discards messages.
+        """
         path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
         self._request("POST", path, _UNLIMITED_BACKLOG)
 
@@ -233,7 +236,9 @@ class Admin:
         return persistence.model_copy(update=own)
 
     def set_persistence(self, namespace: str, persistence: Persistence) -> None:
-        """Set the quorums of a namespace, and whether its topics deduplicate, if that is not left to the broker.
+        """Set the quorums of a namespace.
+
+        Also set whether its topics deduplicate, if that is not left to the broker.
 
         :param persistence: with all quorums.
         """

@@ -1,4 +1,7 @@
-"""The profile's ``authentication`` and TLS keys, for the admin REST and for clients of the binary protocol."""
+"""The profile's ``authentication`` and TLS keys.
+
+They are for the admin REST and for clients of the binary protocol.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 def credentials(
     auth: Authentication | None, settings: PulsarSettings
 ) -> tuple[str, Callable[[], bytes]]:
-    """Return the authentication fields of ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
+    """Return the authentication fields of ``CommandConnect``.
+
+    They are ``auth_method_name`` and ``auth_data`` in PulsarApi.proto.
 
     :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that
         returns the data. Call it for each connection: it reads files again, and fetches an OAuth2
@@ -205,7 +210,10 @@ class Tokens:
         self._until = 0.0
 
     def get(self) -> str:
-        """Return a valid token; fetch one if there is none, or if the issuer did not say how long the last one is valid (``expires_in``).
+        """Return a valid token.
+
+        One is fetched if there is none, or if the issuer did not say how long the last one is valid
+        (``expires_in``).
 
         :raises TargetError: the issuer does not answer, or answers without a token.
         """

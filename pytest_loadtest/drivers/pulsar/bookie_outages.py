@@ -1,4 +1,7 @@
-"""The times in which a cluster had too few bookies to store messages, from the outages that a test made."""
+"""The times in which a cluster had too few bookies to store messages.
+
+They follow from the outages that a test made.
+"""
 
 from __future__ import annotations
 

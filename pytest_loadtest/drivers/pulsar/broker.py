@@ -332,7 +332,10 @@ def open_admin(url: str) -> Admin:
 
 
 def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
-    """Return version and the settings that influence results, of a target that the run did not start."""
+    """Return the version of a target that the run did not start.
+
+    The second value are the settings that influence results.
+    """
     admin = open_admin(admin_url)
     return admin.version(), admin.decisive_settings()
 
@@ -399,7 +402,10 @@ def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ..
 def pulsar_plan(
     *, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str
 ) -> ContainerPlan:
-    """Return the plan of a Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, configured as the process is."""
+    """Return the plan of a Pulsar standalone on ``ports`` (broker, web).
+
+    It is advertised as ``host``, and configured as the process is.
+    """
     port, web_port = ports
     conf = standalone_conf(
         port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host

@@ -127,7 +127,10 @@ class Bundles(Admin):
         return TopicRate(where, rate, throughput)
 
     def _of_loaded(self, path: str) -> Any:
-        """Return the answer; None if the bundle or topic was never loaded, was unloaded, or is being unloaded."""
+        """Return the answer; None if the bundle or topic is not loaded.
+
+        It was never loaded, was unloaded, or is being unloaded.
+        """
         try:
             return self._request("GET", path)
         except RefusedError as refused:
@@ -162,7 +165,10 @@ class Bundles(Admin):
         return tuple(sorted(set(self.ring().boundaries) - before))
 
     def _once_unloaded(self, bundle: Bundle, path: str, body: Any) -> None:
-        """PUT, and repeat while the broker answers that this bundle is being unloaded, in which case it has not done anything."""
+        """PUT, and repeat while this bundle is being unloaded.
+
+        The broker has then not done anything.
+        """
         end = time.monotonic() + _UNLOADED_WITHIN
         while True:
             try:

@@ -69,7 +69,10 @@ class SplitLimits:
         return 1 + self.threshold / 100.0
 
     def worth_it(self, rate: float, throughput: float, factor: float = 1.0) -> bool:
-        """Return whether a bundle with these sums is split at all, with the limits times ``factor``."""
+        """Return whether a bundle with these sums is split at all.
+
+        The limits are multiplied by ``factor``.
+        """
         least = self._least * factor
         return rate >= self.rate * least or throughput >= self.throughput * least
 
@@ -244,7 +247,10 @@ def suffix(prefix: str, target: int) -> str:
 
 
 def _eliminated(prefix: str, base: int) -> list[tuple[int, int]]:
-    """Return (effect on the position, bits that have it), each effect with a highest bit of its own, descending (Gaussian elimination)."""
+    """Return pairs of an effect on the position and the bits that have it.
+
+    Each effect has a highest bit of its own, descending (Gaussian elimination).
+    """
     rows: list[tuple[int, int]] = []
     for bit in range(_DIGITS * _BITS):
         bits = 1 << bit

@@ -96,7 +96,10 @@ def _stored(profile: Profile) -> Iterator[Problem]:
 
 
 def _replaced(profile: Profile) -> Iterator[Problem]:
-    """Reject a setting of the broker that a policy of the run's namespace would replace by another value."""
+    """Reject a setting of the broker that a policy would replace by another value.
+
+    The policies are those of the run's namespace.
+    """
     driver = _settings(profile)
     policies = {"defaultNumberOfNamespaceBundles": ("namespaceBundles", driver.namespace_bundles)}
     for field, key in REPLACED_BY_PERSISTENCE.items():

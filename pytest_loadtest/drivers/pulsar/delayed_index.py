@@ -209,7 +209,9 @@ class PlannedIndex:
 def planned_index(
     delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int
 ) -> PlannedIndex:
-    """Return the expected memory after sending for as long as messages are delayed, or after all messages of the run.
+    """Return the expected memory after sending for the time of a delay.
+
+    It is that after all messages of the run if they are fewer.
 
     :param rate: msg/s over all topics.
     :param messages: number of messages that the run sends.
@@ -242,7 +244,10 @@ def planned_index(
 def planned(
     profile: Profile, topology: Topology, rate: float, messages: int
 ) -> tuple[str, str | None]:
-    """Return the expected index in one line, and a warning if a broker that the run starts has too little memory for it."""
+    """Return the expected index in one line.
+
+    A warning follows if a broker that the run starts has too little memory for it.
+    """
     assert profile.delays is not None
     index = planned_index(
         profile.delays,

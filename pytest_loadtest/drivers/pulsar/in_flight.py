@@ -1,4 +1,7 @@
-"""The messages in flight of a worker's producers: by partition, by stream, and in bytes over all."""
+"""The messages in flight of a worker's producers.
+
+They are counted by partition, by stream, and in bytes over all.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ class InFlight:
         return np.sort(np.concatenate([refused, going[room_for:]]))
 
     def idle_since(self, stream: Column) -> Column | int:
-        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
+        """Return the time of the latest answer for streams without messages in flight.
+
+        It is given to the first message of each; 0 for all others.
+        """
         # Fast path: there is one stream.
         if len(self._of_stream) == 1:
             if self._count:

@@ -261,7 +261,9 @@ def broker_columns(
 
 
 class TopicMoves:
-    """Counts of topics that a broker got from another one, and of topics that were closed and opened again at their broker.
+    """Counts of topics that a broker got from another one.
+
+    Topics that were closed and opened again at their broker are counted too.
 
     :param several: there are several brokers.
     """

@@ -1,8 +1,8 @@
-"""The names of a run's namespace, topics and subscriptions at a Pulsar cluster, and which of them the run creates and deletes.
+"""The names of a run's namespace, topics and subscriptions at a Pulsar cluster.
 
-A run without an existing topic has a namespace of its own, which is deleted
-with everything in it. On an existing topic it creates only subscriptions, under
-names with its own name and nonce, and deletes those.
+The run creates and deletes some of them. A run without an existing topic has a namespace of its
+own, which is deleted with everything in it. On an existing topic it creates only subscriptions,
+under names with its own name and nonce, and deletes those.
 
 **Only this module decides what may be deleted**: a namespace or tenant that
 :meth:`RunNames.prepare` created in this run (the answer that it existed before is an error, not a
@@ -56,7 +56,10 @@ def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int
 
 
 def with_hash_suffix(name: str, topology: Topology, index: int) -> str:
-    """Return the name, with a suffix that gives it the position of ``skew.hashes`` if the profile has them."""
+    """Return the name, with a suffix if the profile has ``skew.hashes``.
+
+    The suffix gives it the position of these.
+    """
     return f"{name}-{suffix(f'{name}-', topology.hashes[index])}" if topology.hashes else name
 
 
@@ -94,7 +97,11 @@ class RunNames:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts for the report: the namespace and its persistence, once set, or the existing topic and whether it surely existed."""
+        """The facts for the report.
+
+        They are the namespace and its persistence, once set, or the existing topic and whether it
+        surely existed.
+        """
         if self.namespace is not None:
             return {"namespace": self.namespace, **self._policies()}
         known = (

@@ -337,10 +337,11 @@ def _all_known(loaded_at: tuple[Any, ...]) -> bool:
 
 
 def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return chunks/s by the broker's last update, the number of starved consumers, and of all consumers, over all these topics.
+    """Return chunks/s by the broker's last update, over all these topics.
 
-    A starved consumer takes no messages: it has no permits, or is blocked
-    because too many messages are unacknowledged.
+    The other values are the number of starved consumers, and of all consumers. A starved consumer
+    takes no messages: it has no permits, or is blocked because too many messages are
+    unacknowledged.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """

@@ -180,9 +180,9 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def memory_limit(self) -> int | None:
-        """Most bytes in flight over all producers of a worker; OMB's default if the profile bounds nothing.
+        """Most bytes in flight over all producers of a worker; None: no limit.
 
-        None: no limit.
+        If the profile bounds nothing, it is OMB's default.
         """
         limit = self.client_memory_limit_mb
         if limit is None and not self.max_pending_messages:

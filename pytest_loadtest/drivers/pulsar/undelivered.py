@@ -1,4 +1,7 @@
-"""The deliveries of a run that Pulsar still has to make, by the statistics of the run's topics (docs/decisions/032)."""
+"""The deliveries of a run that Pulsar still has to make.
+
+They are known from the statistics of the run's topics (docs/decisions/032).
+"""
 
 from __future__ import annotations
 

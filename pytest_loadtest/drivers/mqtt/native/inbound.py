@@ -105,7 +105,10 @@ class Inbound:
                     connection.handle_packet(packet)
 
     def _decode_read(self, connection: NativeConnection, read: bytes) -> _Decoded | None:
-        """Return the packets that a read completes; None: there is none, or the connection is over."""
+        """Return the packets that a read completes.
+
+        None: there is none, or the connection is over.
+        """
         # A packet of an earlier read has ended the connection.
         if connection.socket is None:
             return None
@@ -177,7 +180,9 @@ def _without_second_copies(
     messages: Sequence[Message],
     arrivals: Sequence[Arrival],
 ) -> Sequence[Arrival]:
-    """Return the arrivals that are not second copies of a held QoS 2 message, and hold the new ones.
+    """Return the arrivals that are not second copies of a held QoS 2 message.
+
+    The new ones are held from now on.
 
     :param exact: packet ids of the messages at QoS 2.
     """
@@ -256,7 +261,10 @@ class ArrivalColumns:
         return arrivals
 
     def add(self, number: int, time: int, lag: int, arrivals: Sequence[Arrival]) -> None:
-        """Add messages of the connection with this number that arrived at ``time``, and were read ``lag`` ns later (-1: unknown)."""
+        """Add messages of the connection with this number.
+
+        They arrived at ``time``, and were read ``lag`` ns later (-1: unknown).
+        """
         for arrival in arrivals:
             self._waiting.append((number, time, lag, arrival))
 

@@ -109,7 +109,9 @@ class NativeMqttProducers:
         return self._fronts.setdefault(topic, _Fronts(self._first, topic, 2 if self._qos else 0))
 
     def properties(self, allowed: int) -> tuple[bytes, bool]:
-        """Return the encoded properties of each message on a connection, and True if the topic has an alias.
+        """Return the encoded properties of each message on a connection.
+
+        The second value is True if the topic has an alias.
 
         :param allowed: number of aliases that the broker allows.
         """
@@ -121,7 +123,10 @@ class NativeMqttProducers:
 
 
 class _Fronts(dict[int, bytes]):
-    """The starts of PUBLISH packets up to the topic, by the size of properties and payload together."""
+    """The starts of PUBLISH packets up to the topic.
+
+    There is one for each size of properties and payload together.
+    """
 
     # Packets of one size have the same start, so each start is encoded once.
 
@@ -349,7 +354,7 @@ class _Producer(ConnectionUser):
             self._answer(rows, self._all.now(), _FAILED)
 
     def came_up(self, session: bool) -> None:
-        """Send unacknowledged messages again, in the order in which they were first sent (MQTT 5, 4.4)."""
+        """Send unacknowledged messages again, in their first order (MQTT 5, 4.4)."""
         connection = self._connection
         self._properties, aliased = self._all.properties(connection.topic_aliases)
         # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4),

@@ -1,4 +1,7 @@
-"""paho-mqtt as this driver uses it: clients with some internal steps replaced, and their sockets."""
+"""paho-mqtt as this driver uses it.
+
+It has clients with some internal steps replaced, and their sockets.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ class PahoClient(paho.Client):
     with_alias: Properties | None = None
     """Properties of a message with a topic alias."""
     released_again: frozenset[int] = frozenset()
-    """Packet ids whose PUBREL is sent again on this connection, to a broker that still has the session."""
+    """Packet ids whose PUBREL is sent again on this connection.
+
+    The broker still has the session."""
     _aliased = _named = False
 
     def begin(self, *, aliased: bool, session: bool) -> None:
@@ -199,7 +204,10 @@ def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
 
 
 def missing_paho_feature(options: ClientOptions, properties: Properties | None) -> str | None:
-    """Apply :func:`~pytest_loadtest.drivers.mqtt.options.missing_feature` to a CONNACK's properties as paho spells them."""
+    """Return the feature that a CONNACK's properties rule out, as ``missing_feature`` does.
+
+    paho has its own spelling of the properties.
+    """
     return missing_feature(
         options, lambda name, default: getattr(properties, _SPELLED[name], default)
     )

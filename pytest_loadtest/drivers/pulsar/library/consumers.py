@@ -139,7 +139,10 @@ class PulsarConsumers:
         self._start("pulsar-detach", lambda: _close_all(leaving))
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop taking messages from the client; ``receiverQueueSize`` bounds what it fetches ahead."""
+        """Stop taking messages from the client.
+
+        ``receiverQueueSize`` bounds what it fetches ahead.
+        """
         for place in places:
             self._consumers[place].pause()
 
@@ -166,7 +169,10 @@ class PulsarConsumers:
         return [consumer.name for consumer in self._consumers.values() if not consumer.connected]
 
     def expect_close(self) -> None:
-        """Expect that the clients are closed: the errors that the threads then get are no failures."""
+        """Expect that the clients are closed.
+
+        The errors that the threads then get are no failures.
+        """
         for consumer in [
             *self._consumers.values(),
             *self._leaving,
@@ -332,7 +338,10 @@ class PulsarConsumer:
         self._go.set()
 
     def leave(self) -> None:
-        """Begin to end the thread, at a point from which no acknowledged message is delivered again: see :meth:`close`."""
+        """Begin to end the thread.
+
+        It ends at a point from which no acknowledged message is delivered again: see :meth:`close`.
+        """
         self._leave_by = self._clock() + RECEIVE_TIMEOUT * MILLISECOND
         self._leaving = self._halted = True
         self._go.set()
@@ -350,7 +359,7 @@ class PulsarConsumer:
             self._client.close()
 
     def _in_begun_batch(self, message: Any) -> bool:
-        """Return whether the message belongs to a batch of which messages were taken before the leave."""
+        """Return whether messages of the same batch were taken before the leave."""
         # The broker delivers a batch again as a whole as long as one of its messages is not
         # acknowledged. So a begun batch is received to its end; in each partition the first message
         # of the next entry shows that the end was reached.

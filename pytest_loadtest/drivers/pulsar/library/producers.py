@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Answer = tuple[int, int, int, int, Any]
-    """Row, index of the producer here, bytes of the message, time of the answer, the client's result."""
+    """Row, index of the producer here, bytes of the message, time and result of the answer."""
 
     Taken = slice | NDArray[np.bool_]
     """Index of the messages of a burst that are sent now."""

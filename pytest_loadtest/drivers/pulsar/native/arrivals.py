@@ -68,7 +68,8 @@ class _Part(NamedTuple):
 
 
 class ArrivalReader:
-    """:param damaged: the head, in the full form, of the message that represents an unreadable entry.
+    """:param damaged: the head, in the full form, of the message that represents an unreadable
+        entry.
     :param checksum: verify bodies.
     :param keyed: order is judged by key.
     """

@@ -48,7 +48,8 @@ class _State(enum.Enum):
 
 
 class Attachment(ABC):
-    """:param topic: full name, with the partition. :param number: unique among producers, or among consumers.
+    """:param topic: full name, with the partition.
+    :param number: unique among producers, or among consumers.
     :param name: for error messages, "producer of stream 3".
     :ivar link: the connection on which it is established; None while it is not.
     :ivar progress: a message came through since it was last

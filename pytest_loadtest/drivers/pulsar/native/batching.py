@@ -44,7 +44,9 @@ class BatchLimits(NamedTuple):
     delay: int
 
     def within(self, room: int, smallest: int) -> BatchLimits:
-        """Return a copy with ``size`` capped so that payloads and per-message headers fit into ``room`` bytes.
+        """Return a copy with ``size`` capped to fit into ``room`` bytes.
+
+        Payloads and per-message headers count.
 
         :param smallest: bytes of the smallest payload.
         """
@@ -113,7 +115,9 @@ def single_batches(size: Column) -> Batches:
 
 
 def _groups(group: Column) -> tuple[Column | None, Column]:
-    """:returns: positions sorted by group, None if there is only one group; and the start of each group."""
+    """:returns: positions sorted by group, None if there is only one group; and the start of each
+    group.
+    """
     if not np.count_nonzero(group != group[0]):
         return None, np.zeros(1, np.int64)
     order = np.argsort(group, kind="stable")

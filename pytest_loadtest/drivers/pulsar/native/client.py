@@ -1,4 +1,7 @@
-"""The native client's report of the profile's keys, and its requests about topics and subscriptions."""
+"""The native client's report of the profile's keys.
+
+Its requests about topics and subscriptions are here too.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _FAILED: Final = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.L
 
 
 def partition_window(settings: PulsarSettings, partitions: int) -> int | None:
-    """Return the most messages of one producer in flight at one partition, as in Pulsar's Java client; None: no such limit."""
+    """Return the most messages of one producer in flight at one partition.
+
+    It is as in Pulsar's Java client; None: no such limit.
+    """
     most = settings.max_pending_messages
     return (
         min(most, max(settings.max_pending_messages_across_partitions // partitions, 1))

@@ -1,4 +1,7 @@
-"""All connections of a worker to one cluster, with requests, lookups and timers, and the loop that serves them."""
+"""All connections of a worker to one cluster, and the loop that serves them.
+
+Requests, lookups and timers belong to it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def _unasked(event: object, came: object) -> str:
 
 
 class Cluster:
-    """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
+    """:param url: ``pulsar://host:6650[,host2:6650]``.
+    :param method: of authentication.
+    :param credentials: data for it.
     :param connections: number per broker.
     :param timeout: ns that a request may take.
     :param arrivals: the clock of arrivals.
@@ -188,7 +193,9 @@ class Cluster:
     # --- the loop
 
     def turn(self, timeout: int) -> None:
-        """Wait up to ``timeout`` ns for an event, serve all connections with events, and run the timers that are due.
+        """Wait up to ``timeout`` ns for an event, and serve all connections with events.
+
+        Then run the timers that are due.
 
         :raises TargetError: a producer or consumer cannot go on.
         """
@@ -273,7 +280,10 @@ class Cluster:
             )
 
     def lose(self, link: BrokerLink) -> None:
-        """Handle a lost connection: fail its pending requests and notify its users, unless its name has another address to try."""
+        """Handle a lost connection: fail its pending requests and notify its users.
+
+        Not if its name has another address to try.
+        """
         if self._by_descriptor.get(link.descriptor) is not link:
             # It was lost before, and another connection may have its descriptor now.
             return
@@ -433,7 +443,9 @@ class Lookups:
         self._waiting: defaultdict[str, list[Done]] = defaultdict(list)
 
     def begin(self, topic: str, done: Done) -> None:
-        """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or with :class:`Refused`."""
+        """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or
+        with :class:`Refused`.
+        """
         # At the start, all producers of a topic look it up at once:
         # only the first one sends a request.
         self._waiting[topic].append(done)

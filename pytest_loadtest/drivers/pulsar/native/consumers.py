@@ -53,7 +53,9 @@ _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class NativeConsumers:
-    """:param topics: a consumer's number in the run → its name, the topics of its partitions, its subscription."""
+    """:param topics: a consumer's number in the run → its name, the topics of its partitions, its
+    subscription.
+    """
 
     def __init__(
         self,

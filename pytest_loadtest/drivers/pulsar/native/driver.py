@@ -202,7 +202,10 @@ class NativePulsarDriver:
         return {}
 
     def disconnected(self) -> str | None:
-        """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
+        """Return the first producer or consumer that is not connected at present.
+
+        The number of the others follows. None if all are connected.
+        """
         names = []
         if self._producers:
             names += self._producers.disconnected()
@@ -234,7 +237,9 @@ class NativePulsarDriver:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """:raises TargetError: the error of the block; if no connection was ever accepted, with the likely reason."""
+        """:raises TargetError: the error of the block; if no connection was ever accepted, with the
+        likely reason.
+        """
         url = self._context.target.url
         try:
             yield

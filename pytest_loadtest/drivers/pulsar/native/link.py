@@ -197,7 +197,10 @@ class BrokerLink:
 
     @property
     def has_next(self) -> bool:
-        """True if it failed to connect, and its name (localhost, for example) has an address that was not tried."""
+        """True if it failed to connect, and its name has an address that was not tried.
+
+        localhost, for example, has two.
+        """
         return bool(self.failure and self._untried) and not self._connected
 
     def connect_next(self) -> None:
@@ -213,7 +216,10 @@ class BrokerLink:
         return self.connection.ready and not self.failure
 
     def send(self, command: api.Command) -> None:
-        """Append a command; commands before the broker has accepted the connection wait until then."""
+        """Append a command.
+
+        Commands before the broker has accepted the connection wait until then.
+        """
         if self.connection.ready:
             self.connection.send(command)
         else:

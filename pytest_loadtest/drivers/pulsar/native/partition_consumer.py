@@ -1,4 +1,7 @@
-"""One consumer: its subscription at each partition of its topic, with permits, acknowledgements and messages in chunks."""
+"""One consumer: its subscription at each partition of its topic.
+
+It has permits, acknowledgements and messages in chunks.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ class PartitionConsumer(Attachment):
         self._chunks: ChunkedMessages[EntryId] | None = None  # made with the first chunk
 
     def fail(self, why: str) -> None:
-        """Report a failure: of the run if it was established before, otherwise only of its own attach."""
+        """Report a failure.
+
+        It is of the run if the consumer was established before, otherwise only of its own attach.
+        """
         if self.established:
             super().fail(why)
         self.owner.failure = why
@@ -127,7 +133,9 @@ class PartitionConsumer(Attachment):
     def assemble(
         self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int
     ) -> memoryview | None:
-        """Add a chunk; return the whole message if it completes one, whose chunks are then acknowledged.
+        """Add a chunk; return the whole message if it completes one.
+
+        Its chunks are then acknowledged.
 
         :raises ProtocolError: the chunks contradict each other.
         """
@@ -285,7 +293,9 @@ class ChunkedMessages(Generic[T]):
     def add(
         self, metadata: MessageMetadata, payload: memoryview, where: T, now: int, wall: int
     ) -> Assembled[T] | None:
-        """Add a chunk; return the whole message if it completes one, whose chunks are to be acknowledged.
+        """Add a chunk; return the whole message if it completes one.
+
+        Its chunks are to be acknowledged.
 
         :param now: ns of the driver's clock.
         :param wall: ns since 1970, to compare with a chunk's publish time.

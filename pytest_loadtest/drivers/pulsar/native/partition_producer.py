@@ -140,7 +140,9 @@ class PartitionProducer(Attachment):
         return True
 
     def answered(self, sequence: int) -> Unanswered | None:
-        """Count a receipt; return the entry if the broker has now answered all of it, None if it was answered or given up before.
+        """Count a receipt; return the entry if the broker has now answered all of it.
+
+        None if it was answered or given up before.
 
         :raises ValueError: an older entry is not answered yet.
         """
@@ -202,7 +204,8 @@ class Held(NamedTuple):
 
 
 class EntryWriter:
-    """:param codec: number of a compression, 0: none. :param one_key: all messages of a batch have the same key.
+    """:param codec: number of a compression, 0: none.
+    :param one_key: all messages of a batch have the same key.
     :ivar most: most bytes of an entry's payload; larger ones are split into chunks; None: no limit.
     """
 
@@ -266,7 +269,9 @@ class EntryWriter:
         *,
         batched: bool,
     ) -> tuple[tuple[Buffer, ...], int]:
-        """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts for it."""
+        """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts
+        for it.
+        """
         assert part.sealer is not None
         # A message is compressed before it is split into chunks, and a batch as a whole.
         if self._codec:

@@ -51,7 +51,8 @@ _MOST_SLACK: Final = MILLISECOND // 2
 
 
 class NativeProducers:
-    """:param parts: all partitions of the first of the ``streams``, then those of the second, and so on.
+    """:param parts: all partitions of the first of the ``streams``, then those of the second, and
+        so on.
     :param streams: ascending.
     :param window: most messages of one stream in flight at one partition; None: no such limit.
     :ivar refused: True if the last :meth:`send` refused a message.
