@@ -110,7 +110,7 @@ def _measure(
         offered = read.Offered(once["stream"], once["offered"], once["distinct"])
         folder.check_offered(part, offered)
 
-    measured = [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
+    measured = list(map(assemble, parts, recorded, answers))
     for measurements in measured:
         # Times that no relation of clocks has corrected can be compared within one host only.
         between = measurements.counts.received
@@ -145,8 +145,8 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     begins = _begins(parts, counted)
     slots = _slots(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES), len(parts))
 
-    repeated = [_repeated(of_part) for of_part in slots]
-    if any(ranges is not None for ranges in repeated):
+    repeated = list(map(_repeated, slots))
+    if any(repeated):
         firsts = collector.tables(T.first_copies(numbers, tasks, parts, repeated))
         for number, ranges in enumerate(repeated):
             if ranges is not None:
@@ -192,7 +192,7 @@ def _delivery_gaps(
     if any(suspects):
         frame = T.gap_receipts(numbers, tasks, runs, ranges, suspects)
         inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
-    longest = [_gaps(*of_run) for of_run in zip(runs, cells, suspects, inside, strict=True)]
+    longest = map(_gaps, runs, cells, suspects, inside)
     gaps = dict(zip(places, longest, strict=True))
     return [
         (gaps[number, _GAPS], gaps.get((number, _GAPS_WITHOUT_OWN))) for number in range(len(parts))

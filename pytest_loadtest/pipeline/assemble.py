@@ -303,8 +303,11 @@ def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.in
     if run.slice_cut is None:
         return {}
     pieces = len(run.slice_cut.starts)
-    names = [name for name in counted if name != "piece"]
-    return {name: _sums(counted["piece"], counted[name], pieces) for name in names}
+    return {
+        name: _sums(counted["piece"], column, pieces)
+        for name, column in counted.items()
+        if name != "piece"
+    }
 
 
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
@@ -434,7 +437,7 @@ def _lost(edges: t.Table) -> tuple[Lost, ...]:
     """Return the ranges between beginnings and ends."""
     # Both lists are in one order, and beginnings and ends alternate, so the
     # n-th beginning belongs to the n-th end.
-    order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
+    order = np.lexsort((edges["word"], edges["stream"], edges["subscription"], edges["topic"]))
     edges = t.rows_at(edges, order)
     rows, first = _set_bits(edges["word"], edges["first"])
     last = _set_bits(edges["word"], edges["last"])[1]

@@ -132,7 +132,7 @@ class StoredCells(Sequence[Cells]):
         if number not in self._cache:
             if len(self._cache) == CACHED:
                 del self._cache[next(iter(self._cache))]
-            tables = [packed.table() for packed in self._spans.get((self._kind, number), ())]
+            tables = list(map(Packed.table, self._spans.get((self._kind, number), ())))
             self._cache[number] = cells_of(number, self._pieces, _merged(tables))
         return self._cache[number]
 

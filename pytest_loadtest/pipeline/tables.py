@@ -421,7 +421,7 @@ def first_edges(parts: Sequence[Table], ranges: int) -> Table:
     ends alternate, so twice ``ranges`` rows contain the first ``ranges`` ranges.
     """
     edges = _with_edges(joined(parts))
-    order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
+    order = np.lexsort((edges["word"], edges["stream"], edges["subscription"], edges["topic"]))
     edges = rows_at(edges, order)
     # A word that ends lost (bit 63 is the sign) and the next one
     # that begins lost have no edge between them.

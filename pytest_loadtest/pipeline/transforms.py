@@ -104,7 +104,7 @@ def gap_receipts(
     rows = numbers.mapInArrow(ReceiptsOfFiles(tasks, parts, repeated, suspects), ROWS_SCHEMA)
     # Only where deliveries came more than once: their first copies are
     # found before receipts are grouped by cell.
-    if any(ranges is not None for ranges in repeated):
+    if any(repeated):
         rows = rows.groupBy("part", "slot", "name").applyInArrow(
             receipts_of_slots(parts, suspects), ROWS_SCHEMA
         )
