@@ -116,7 +116,10 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 
 
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
-    """Return the plan of one test as lines, workload by workload. :raises UsageError: it cannot be planned."""
+    """Return the file of one test's profile and its plan as lines, workload by workload.
+
+    :raises UsageError: it cannot be planned.
+    """
     hosts = [host.name for host in options.hosts for _ in range(host.workers)] or [
         CONTROLLER
     ] * workers
@@ -125,7 +128,8 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
         line for plan in plans
         for line in plan_table(plan, planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)), machine(), options.hosts)
     ]  # fmt: skip
-    return lines + [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
+    reasons = [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
+    return [f"{'file':<12} {request.source}", *lines, *reasons]
 
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
