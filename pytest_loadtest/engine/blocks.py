@@ -1,6 +1,7 @@
 """A worker's messages in blocks of rows.
 
-The driver stamps send times into a block's columns, answers are noted in them, and the recorder writes them: no column is copied between.
+The driver stamps send times into a block's columns, answers are noted in them, and the recorder
+writes them: no column is copied between.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ COLUMNS: Final = (
 class Block:
     """Consecutive rows of any of the worker's streams.
 
-    :param row: number of the first row. :param stream: int32. :param seq: int64, as in the envelope. :param intended: int64 ns.
-    :param payload: uint16 index into the pool. :param key: int32 or None. :param due: int64 as in :class:`Burst`, or None.
+    :param row: number of the first row.
+    :param stream: int32.
+    :param seq: int64, as in the envelope.
+    :param intended: int64 ns.
+    :param payload: uint16 index into the pool.
+    :param key: int32 or None.
+    :param due: int64 as in :class:`Burst`, or None.
     """
 
     __slots__ = (*COLUMNS, "open", "row", "size")
@@ -69,7 +75,9 @@ class Block:
         self.resends = np.zeros(self.size, np.int16)
 
     def burst(self, start: int, stop: int) -> Burst:
-        """Return rows ``start … stop-1`` as views, so that the times that the driver writes into ``sent`` are recorded."""
+        """Return rows ``start … stop-1`` as views, so that the times that the driver writes into
+        ``sent`` are recorded.
+        """
         rows = slice(start, stop)
         return self._burst(
             rows,
@@ -102,9 +110,11 @@ class Block:
     def drop(self, index: Column, blocked: Column, now: int) -> None:
         """Give up messages that are later than allowed and will never be sent.
 
-        A message that waited for a full window for at least half of its delay is BLOCKED, any other DROPPED (docs/decisions/048).
+        A message that waited for a full window for at least half of its delay is BLOCKED, any other
+        DROPPED (docs/decisions/048).
 
-        :param blocked: the time for which each waited for a full window, ns. :param now: the instant of the drop, ns.
+        :param blocked: the time for which each waited for a full window, ns.
+        :param now: the instant of the drop, ns.
         """
         delay = now - self.intended[index]
         by_target = (blocked > 0) & (2 * blocked >= delay)
@@ -115,9 +125,12 @@ class Block:
     def answer(
         self, index: Column, acks: Acks, pick: NDArray[np.bool_] | slice
     ) -> NDArray[np.int8]:
-        """Note answers of the target; ``acked`` stays 0 for messages that failed. Only the first answer to a message counts.
+        """Note answers of the target; ``acked`` stays 0 for messages that failed.
 
-        :param pick: the answers of ``acks`` to messages of this block. :param index: the positions of these messages in the block.
+        Only the first answer to a message counts.
+
+        :param pick: the answers of ``acks`` to messages of this block.
+        :param index: the positions of these messages in the block.
         :returns: the status of each first answer.
         """
         time, status = acks.time[pick], acks.status[pick]
@@ -145,7 +158,9 @@ class Block:
             self.size = size
 
     def give_up(self) -> None:
-        """Close the block at the end of the phase: sent but unanswered messages become UNKNOWN, unsent ones DROPPED."""
+        """Close the block at the end of the phase: sent but unanswered messages become UNKNOWN,
+        unsent ones DROPPED.
+        """
         pending = self.status == Status.PENDING
         # the driver stamps "sent" when it takes a message: 0 means that it never did
         self.status[pending] = np.where(self.sent[pending] > 0, Status.UNKNOWN, Status.DROPPED)
@@ -163,9 +178,13 @@ class Ledger:
         self.blocks: dict[int, Block] = {}
 
     def answer(self, acks: Acks) -> tuple[list[Block], list[NDArray[np.int8]]]:
-        """Note answers. Answers to messages of an earlier phase are ignored: their blocks were recorded when that phase ended.
+        """Note answers.
 
-        :returns: the blocks without an unanswered message left, and the status of all first answers.
+        Answers to messages of an earlier phase are ignored: their blocks were recorded when that
+        phase ended.
+
+        :returns: the blocks without an unanswered message left, and the status of all first
+            answers.
         """
         complete, statuses = [], []
         for block, index, pick in self._split(acks.row):
@@ -175,7 +194,10 @@ class Ledger:
         return complete, statuses
 
     def _split(self, row: Column) -> Iterator[tuple[Block, Column, NDArray[np.bool_] | slice]]:
-        """Split rows, in any order, by block. Yields the block, the positions in it, and a mask (or slice) of the rows."""
+        """Split rows, in any order, by block.
+
+        Yields the block, the positions in it, and a mask (or slice) of the rows.
+        """
         relative = row - self.row
         low, high = int(relative.min()) // self.block_size, int(relative.max()) // self.block_size
         for number in range(max(low, 0), high + 1):  # numbers below 0 are rows of an earlier phase
@@ -191,7 +213,10 @@ class Ledger:
                 yield block, index, pick
 
     def parts(self, rows: Column) -> Iterator[tuple[Block, Column, slice]]:
-        """Split ascending rows by block. Yields the block, which must exist, the positions in it, and the slice of the rows."""
+        """Split ascending rows by block.
+
+        Yields the block, which must exist, the positions in it, and the slice of the rows.
+        """
         if not len(rows):
             return
         # rows ascend, so each block's rows are neighbours
@@ -207,7 +232,10 @@ class Ledger:
             yield block.stream[index], acks.time[pick]
 
     def in_flight(self) -> NDArray[np.int32]:
-        """Return the stream of every message that was sent and is not answered. Costs a look at every row that is kept."""
+        """Return the stream of every message that was sent and is not answered.
+
+        Costs a look at every row that is kept.
+        """
         streams = [
             block.stream[(block.sent > 0) & (block.status == Status.PENDING)]
             for block in self.blocks.values()

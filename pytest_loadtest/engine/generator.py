@@ -1,6 +1,8 @@
-"""Evidence about the generator itself: CPU use, garbage collection and late wake-ups of this process, in total and by second.
+"""Evidence about the generator itself: CPU use, garbage collection and late wake-ups of this
+process, in total and by second.
 
-A run is *generator-limited* by this evidence: what a starved process measures says nothing about the target.
+A run is *generator-limited* by this evidence: what a starved process measures says nothing about
+the target.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _EMPTY: Final = [0.0] * len(EVIDENCE)
 class GeneratorWatch:
     """A watch over this process from :meth:`start` to :meth:`stop`.
 
-    :param clock: returns ns. :param cpu_clock: returns the CPU time of the process, ns; by default that of this one.
+    :param clock: returns ns.
+    :param cpu_clock: returns the CPU time of the process, ns; by default that of this one.
     """
 
     def __init__(
@@ -42,7 +45,10 @@ class GeneratorWatch:
         self._seconds: list[list[float]] = []
 
     def start(self, since: int) -> None:
-        """Start watching. :param since: the phase's start, from which seconds are counted."""
+        """Start watching.
+
+        :param since: the phase's start, from which seconds are counted.
+        """
         self._reset(since)
         self._began = self._read_at = self._clock()
         self._cpu = self._cpu_began = self._cpu_clock()
@@ -80,19 +86,24 @@ class GeneratorWatch:
         )
 
     def _read_cpu(self, now: int) -> None:
-        """Read the CPU clock, and spread the CPU time used since the last reading evenly over the seconds between."""
+        """Read the CPU clock, and spread the CPU time used since the last reading evenly over the
+        seconds between.
+        """
         cpu = self._cpu_clock()
         self._spread(CPU, self._read_at, now, cpu - self._cpu)
         self._cpu, self._read_at = cpu, now
 
     def _spread(self, column: int, since: int, until: int, amount: int) -> list[list[float]]:
-        """Add an amount to a column of the seconds from ``since`` to ``until``, in proportion to the overlap; return these seconds."""
+        """Add an amount to a column of the seconds from ``since`` to ``until``, in proportion to
+        the overlap; return these seconds.
+        """
         first, last = (
             (max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since))
         )
         while len(self._seconds) <= last:
             self._seconds.append(list(_EMPTY))
-        # Each second gets its part of a long stall or pause, because stages and windows are judged by the evidence of their own seconds.
+        # Each second gets its part of a long stall or pause, because stages and windows are judged
+        # by the evidence of their own seconds.
         for second in range(first, last + 1):
             begin, end = self._since + second * SECOND, self._since + (second + 1) * SECOND
             share = (min(end, until) - max(begin, since)) / (until - since) if first < last else 1.0

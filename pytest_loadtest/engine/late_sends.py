@@ -1,9 +1,11 @@
-"""The late sends of a worker in a phase, in steps: the evidence that copies are late because of their sender (decision 049).
+"""The late sends of a worker in a phase, in steps: the evidence that copies are late because of
+their sender (decision 049).
 
-A sender that catches up sends late although its loop hardly pauses. Each *step* is one hand-over of due messages to the driver: from the
-earliest intended time of the messages to the instant of the hand-over. Messages that are due from one step's beginning until that of the
-next were sent at the first one's end, or later. So any step may be forgotten: its messages count as those of the step before, which was
-sent earlier, and less of their lateness is excused.
+A sender that catches up sends late although its loop hardly pauses. Each *step* is one hand-over of
+due messages to the driver: from the earliest intended time of the messages to the instant of the
+hand-over. Messages that are due from one step's beginning until that of the next were sent at the
+first one's end, or later. So any step may be forgotten: its messages count as those of the step
+before, which was sent earlier, and less of their lateness is excused.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ class LateSends:
     def add(self, due: int, sent: int) -> None:
         """Add a step that is late.
 
-        :param due: the earliest intended time of its messages, ns, later than that of any step before.
-        :param sent: the instant at which the messages were handed over, ns, or from which on they waited for the target.
+        :param due: the earliest intended time of its messages, ns, later than that of any step
+            before.
+        :param sent: the instant at which the messages were handed over, ns, or from which on they
+            waited for the target.
         """
         before = self._sent
-        # The last of several hand-overs at one tick may be rejected, and the wait counts from the begin of the tick.
+        # The last of several hand-overs at one tick may be rejected, and the wait counts from the
+        # begin of the tick.
         for place in range(len(before) - 1, -1, -1):
             if before[place] <= sent:
                 break
@@ -56,7 +61,9 @@ class LateSends:
             self._thin()
 
     def _thin(self) -> None:
-        """Forget a quarter of the steps: of every second one those that are least later than the step before."""
+        """Forget a quarter of the steps: of every second one those that are least later than the
+        step before.
+        """
         due = np.array(self._due)
         sent = np.array(self._sent)
         gain = sent[1:] - np.maximum(due[1:], sent[:-1])

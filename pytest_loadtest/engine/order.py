@@ -1,4 +1,6 @@
-"""Checks of the arrival order at each consumer: within a stream and a partition (or key), and by due time."""
+"""Checks of the arrival order at each consumer: within a stream and a partition (or key), and by
+due time.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,19 @@ _MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class OrderCheck:
-    """Finds the rows that come after a higher sequence of the same group, which is a consumer, a stream, and a partition or key.
+    """Finds the rows that come after a higher sequence of the same group, which is a consumer, a
+    stream, and a partition or key.
 
-    There may be millions of groups, and a batch has rows of thousands of them. The groups are kept in an open-addressed hash table (linear
-    probing) in numpy columns, and each probing step handles all rows of a batch at once: a dict would cost a Python call for each row.
+    There may be millions of groups, and a batch has rows of thousands of them. The groups are kept
+    in an open-addressed hash table (linear probing) in numpy columns, and each probing step handles
+    all rows of a batch at once: a dict would cost a Python call for each row.
     """
 
     def __init__(self) -> None:
         self.repeats = 0
-        """Number of rows whose sequence was not above the highest one before: only these can be second copies."""
+        """Number of rows whose sequence was not above the highest one before: only these can be
+        second copies.
+        """
         self._groups = 0
         self._clear(_SMALLEST)
 
@@ -42,12 +48,14 @@ class OrderCheck:
     def late(
         self, consumer: NDArray[np.int32], stream: NDArray[np.int32], order: Column, seq: Column
     ) -> NDArray[np.bool_] | None:
-        """Return a mask of the rows whose sequence is below the highest one before in their group; None if there are none.
+        """Return a mask of the rows whose sequence is below the highest one before in their group;
+        None if there are none.
 
         :param consumer: the consumer's place. The rows of one consumer are in arrival order.
         """
         word1 = consumer.astype(np.int64) << 32 | stream
-        # a batch of a single group, as of one consumer of one stream, needs neither a sort nor a probe for each row
+        # a batch of a single group, as of one consumer of one stream, needs neither a sort nor a
+        # probe for each row
         if not np.count_nonzero(word1 != word1[0]) and not np.count_nonzero(order != order[0]):
             return self._late(self._slots(word1[:1], order[:1]), np.zeros(1, np.int64), seq)
         slots = self._slots(word1, order)
@@ -62,17 +70,23 @@ class OrderCheck:
         return late
 
     def _late(self, slots: Column, starts: Column, seq: Column) -> NDArray[np.bool_] | None:
-        """Return :meth:`late` for rows that are sorted by group. :param slots: the slot of each group. :param starts: its first row."""
+        """Return :meth:`late` for rows that are sorted by group.
+
+        :param slots: the slot of each group.
+        :param starts: its first row.
+        """
         before = np.empty_like(seq)
         before[1:] = seq[:-1]
         before[starts] = self._highest[slots]
         ends = np.append(starts[1:], len(seq)) - 1
-        # fast path: every sequence is above the one before it, so nothing is late and the last row of a group is its highest
+        # fast path: every sequence is above the one before it, so nothing is late and the last row
+        # of a group is its highest
         if not np.count_nonzero(seq <= before):
             self._highest[slots] = seq[ends]
             return None
-        # One running maximum serves all groups, because ranks replace the sequences and each group's ranks are lifted above those of the
-        # groups before it. Lifted sequences would not fit 64 bits.
+        # One running maximum serves all groups, because ranks replace the sequences and each
+        # group's ranks are lifted above those of the groups before it. Lifted sequences would not
+        # fit 64 bits.
         values, ranks = np.unique(np.concatenate([before, seq]), return_inverse=True)
         lift = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq))) * len(values)
         highest = values[np.maximum.accumulate(ranks[: len(seq)] + lift) - lift]
@@ -87,14 +101,16 @@ class OrderCheck:
         astray = np.flatnonzero((self._word1[slot] != word1) | (self._word2[slot] != word2))
         if not len(astray):
             return slot
-        # at most half full, so that linear probing takes few steps; every stray row may be of a new group
+        # at most half full, so that linear probing takes few steps; every stray row may be of a new
+        # group
         if 2 * (self._groups + len(astray)) > self._mask:
             self._grow(len(astray))
             return self._slots(word1, word2)
         while len(astray):
             free = astray[self._word1[slot[astray]] == _FREE]
-            # Several rows may be of one new group, or of different groups with this slot: the first row takes it, and the next comparison
-            # sends the rows of other groups on to the following slot.
+            # Several rows may be of one new group, or of different groups with this slot: the first
+            # row takes it, and the next comparison sends the rows of other groups on to the
+            # following slot.
             taken, which = np.unique(slot[free], return_index=True)
             self._word1[taken], self._word2[taken] = word1[free[which]], word2[free[which]]
             self._groups += len(taken)
@@ -123,7 +139,9 @@ class OrderCheck:
 
 
 class DueOrder:
-    """Finds delayed messages that come out of the order of their due times; keeps the latest due time that each consumer has got."""
+    """Finds delayed messages that come out of the order of their due times; keeps the latest due
+    time that each consumer has got.
+    """
 
     def __init__(self) -> None:
         self._latest: dict[int, int] = {}
@@ -131,11 +149,14 @@ class DueOrder:
     def overtaken(
         self, consumer: NDArray[np.int32], due: NDArray[np.int64], tick: int
     ) -> NDArray[np.bool_]:
-        """Return a mask of the rows before which their consumer got one that is due more than a tick later.
+        """Return a mask of the rows before which their consumer got one that is due more than a
+        tick later.
 
         Messages that are due at the same instant never overtake each other, whatever their order.
 
-        :param consumer: the consumer's place. The rows of one consumer are in arrival order. :param due: ns. :param tick: ns.
+        :param consumer: the consumer's place. The rows of one consumer are in arrival order.
+        :param due: ns.
+        :param tick: ns.
         """
         overtaken = np.zeros(len(due), np.bool_)
         for place in np.unique(consumer).tolist():

@@ -1,4 +1,6 @@
-"""The pauses of a worker's loop in a phase, which are the evidence that times are late because of the generator (decision 049)."""
+"""The pauses of a worker's loop in a phase, which are the evidence that times are late because of
+the generator (decision 049).
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,9 @@ class PauseLog:
         for begin, end in self._open:
             since, until = begin, end
             if times is not None:
-                # A client with threads of its own may have gone on while the loop stood still, and any client has read what had come
-                # before the loop had its turn: the client stood still for no longer than the longest time between two takes.
+                # A client with threads of its own may have gone on while the loop stood still, and
+                # any client has read what had come before the loop had its turn: the client stood
+                # still for no longer than the longest time between two takes.
                 within = np.sort(times[(times > begin) & (times < end)])
                 edges = np.concatenate([[begin], within, [end]])
                 longest = int(np.argmax(np.diff(edges)))
@@ -67,7 +70,10 @@ class PauseLog:
         self._open.clear()
 
     def document(self, *, exact: bool) -> dict[str, Any]:
-        """Return the pauses as a manifest has them. :param exact: the kernel stamps arrivals."""
+        """Return the pauses as a manifest has them.
+
+        :param exact: the kernel stamps arrivals.
+        """
         self.took()
         pauses = sorted(self._kept, key=lambda pause: pause.begin)
         columns: dict[str, Any] = {

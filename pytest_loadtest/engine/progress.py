@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class TimelyReport:
     """The number of copies that took no longer than each bound, by second of their intended time.
 
-    :param first: the first second reported, from the phase's start. :param counts: ``[bound][second - first]``.
+    :param first: the first second reported, from the phase's start.
+    :param counts: ``[bound][second - first]``.
     """
 
     first: int
@@ -34,19 +35,27 @@ class TimelyReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One worker's counts in the current phase; ``sending`` until all its messages are handed over or dropped.
+    """One worker's counts in the current phase; ``sending`` until all its messages are handed over
+    or dropped.
 
-    :param elapsed: time of this report, ns after the phase's start; every arrival up to :data:`~pytest_loadtest.engine.run.COLLECT` before
-        is counted.
-    :param send_delay_p99: ns, less blocked time, of the messages sent since the last report; None without any.
-    :param receive_lag_p99: ns, of the copies that the driver handed over since the last report; None where it is unknown for all of them.
-    :param repeats: received copies that may be second copies, judged by the sequences that the same consumer got before.
-    :param redelivered: received copies that the target marks as possibly delivered before, to any consumer.
+    :param elapsed: time of this report, ns after the phase's start; every arrival up to
+        :data:`~pytest_loadtest.engine.run.COLLECT` before is counted.
+    :param send_delay_p99: ns, less blocked time, of the messages sent since the last report; None
+        without any.
+    :param receive_lag_p99: ns, of the copies that the driver handed over since the last report;
+        None where it is unknown for all of them.
+    :param repeats: received copies that may be second copies, judged by the sequences that the same
+        consumer got before.
+    :param redelivered: received copies that the target marks as possibly delivered before, to any
+        consumer.
     :param resent: answered messages that the client had sent again after a lost connection.
-    :param beyond_bounds: copies that took longer, for each latency bound that the controller watches.
-    :param timely: copies that came in time, by second; None unless the profile ends a run by latencies.
+    :param beyond_bounds: copies that took longer, for each latency bound that the controller
+        watches.
+    :param timely: copies that came in time, by second; None unless the profile ends a run by
+        latencies.
     :param taken: everything that the worker's consumers got since they were opened, in all phases.
-    :param connected: every client of the worker is connected; looked at only when it no longer sends.
+    :param connected: every client of the worker is connected; looked at only when it no longer
+        sends.
     """
 
     phase: str
@@ -73,7 +82,9 @@ class Progress:
 
     @property
     def has_second_copies(self) -> bool:
-        """True if some received copies may be second copies, of messages that this or another worker counted."""
+        """True if some received copies may be second copies, of messages that this or another
+        worker counted.
+        """
         return bool(self.repeats or self.redelivered or self.resent)
 
 
@@ -88,12 +99,15 @@ def take_p99(columns: list[NDArray[np.int64]]) -> int | None:
 
 
 class TimelyCounts:
-    """Counts of the copies that took no longer than each bound, by second of their intended time, for the last seconds.
+    """Counts of the copies that took no longer than each bound, by second of their intended time,
+    for the last seconds.
 
-    Second copies count too, because a worker cannot recognize them all. The counts are therefore never below those of first copies: the
-    profile's ``abort``, which needs enough timely copies, never ends a run because of second copies; it may end one later.
+    Second copies count too, because a worker cannot recognize them all. The counts are therefore
+    never below those of first copies: the profile's ``abort``, which needs enough timely copies,
+    never ends a run because of second copies; it may end one later.
 
-    :param bounds: latencies, ns. :param kept: number of seconds that a report covers.
+    :param bounds: latencies, ns.
+    :param kept: number of seconds that a report covers.
     """
 
     def __init__(self, bounds: Sequence[int], kept: int) -> None:
@@ -101,7 +115,10 @@ class TimelyCounts:
         self.begin(0)
 
     def begin(self, start: int) -> None:
-        """Reset the counts for a phase. :param start: ns."""
+        """Reset the counts for a phase.
+
+        :param start: ns.
+        """
         self._start = start
         self._counts: list[Counter[int]] = [Counter() for _ in self._bounds]
 
@@ -113,7 +130,8 @@ class TimelyCounts:
         for counts, bound in zip(self._counts, self._bounds, strict=True):
             timely = second[latency <= bound]
             if len(timely):
-                # counted from the first second on: the copies of one call lie in few seconds, whatever the phase's length
+                # counted from the first second on: the copies of one call lie in few seconds,
+                # whatever the phase's length
                 first = int(timely.min())
                 by_second = np.bincount(timely - first)
                 counts.update(
@@ -121,7 +139,10 @@ class TimelyCounts:
                 )
 
     def report(self, elapsed: int) -> TimelyReport | None:
-        """Return the last seconds before ``elapsed`` (ns after the start), None without bounds. Older seconds are discarded."""
+        """Return the last seconds before ``elapsed`` (ns after the start), None without bounds.
+
+        Older seconds are discarded.
+        """
         if not self._bounds:
             return None
         last = elapsed // SECOND + 1

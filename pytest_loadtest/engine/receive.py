@@ -1,6 +1,7 @@
 """Arrivals at consumers: the run and phase of each, its order, and the rows that are recorded.
 
-The driver stamps arrivals with their time, so the engine can look at many of them together, much later, without a loss of precision.
+The driver stamps arrivals with their time, so the engine can look at many of them together, much
+later, without a loss of precision.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[Any]]
 
 EXACT = MILLISECOND
-"""ns: a copy whose stamp is later than its arrival by at most this much is not counted as one with a late stamp."""
+"""ns: a copy whose stamp is later than its arrival by at most this much is not counted as one with
+a late stamp.
+"""
 LONG_PAUSE = 25 * MILLISECOND
 _MOST_LAG = np.iinfo(np.int32).max  # of the column: 35 minutes
 
@@ -44,7 +47,8 @@ _REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(
 
 @dataclass(slots=True)
 class ReceiveCounts:
-    """Copies in the current phase so far; ``foreign``, ``corrupt`` and ``stragglers`` (copies of an earlier phase) in the whole run.
+    """Copies in the current phase so far; ``foreign``, ``corrupt`` and ``stragglers`` (copies of an
+    earlier phase) in the whole run.
 
     :param beyond_bounds: for each bound, the copies that took longer.
     """
@@ -60,7 +64,8 @@ class ReceiveCounts:
 class Arrivals:
     """Arrivals by second in a phase of a run without producers, which reads messages of others.
 
-    :param start: the phase's start, ns. :param duration: ns; later arrivals, even in the same second, are not counted.
+    :param start: the phase's start, ns.
+    :param duration: ns; later arrivals, even in the same second, are not counted.
     """
 
     def __init__(self, start: int, duration: int) -> None:
@@ -77,16 +82,19 @@ class Arrivals:
 
 
 class SizeCheck:
-    """Checks that payloads have a size that was sent: any size of the bucket that the envelope names (and protects by its check).
+    """Checks that payloads have a size that was sent: any size of the bucket that the envelope
+    names (and protects by its check).
 
-    If a bucket has several sizes, the size of each message could be computed from seed, stream and number. This is not checked, because a
-    consumer that hears late of a change of distribution would take whole payloads for damaged ones. By default a bucket has one size.
+    If a bucket has several sizes, the size of each message could be computed from seed, stream and
+    number. This is not checked, because a consumer that hears late of a change of distribution
+    would take whole payloads for damaged ones. By default a bucket has one size.
     """
 
     def __init__(self, pool: PayloadPool) -> None:
         buckets = pool.buckets.astype(np.int64)
         self._pairs = np.unique(buckets << 32 | pool.sizes)
-        # the only size of each bucket; -1 where it has several, which then differs from every size and is looked up in the pairs
+        # the only size of each bucket; -1 where it has several, which then differs from every size
+        # and is looked up in the pairs
         self._only = np.full(len(pool.bucket_names), -1, np.int32)
         self._only[buckets] = pool.sizes
         numbers, sizes = np.unique(self._pairs >> 32, return_counts=True)
@@ -108,7 +116,8 @@ class Inbox:
     """Everything that one worker's consumers get.
 
     :param pool: the payloads that may arrive.
-    :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took longer than each.
+    :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took
+        longer than each.
     """
 
     def __init__(
@@ -128,11 +137,15 @@ class Inbox:
         self._pauses: list[tuple[int, int]] = []  # since the last collection
         self._unread: list[tuple[int, int]] = []  # earlier ones, of which copies may still come
         self.late_stamps = 0
-        """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before their stamp."""
+        """Number of copies, over all phases, that may have arrived more than :data:`EXACT` before
+        their stamp.
+        """
         self.taken = 0
         """Number of copies of any kind that the driver handed over, over all phases."""
         self.took_at: NDArray[np.int64] | None = None
-        """Instants at which the client took the last copies collected, ns; None if there were none, or no pause before."""
+        """Instants at which the client took the last copies collected, ns; None if there were none,
+        or no pause before.
+        """
         self._order, self._due_order = OrderCheck(), DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
@@ -144,7 +157,10 @@ class Inbox:
             self._consumers[joined.place] = joined.consumer
 
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
-        """Begin a phase, whose messages have sequences from ``phase.first`` on. :param delays: None if they are not delayed."""
+        """Begin a phase, whose messages have sequences from ``phase.first`` on.
+
+        :param delays: None if they are not delayed.
+        """
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
@@ -159,7 +175,9 @@ class Inbox:
         self._order.repeats = 0
 
     def repace(self, pacer: Pacer, start: int) -> None:
-        """Change the rate, and with it the intended times of messages whose compact envelope leaves them out."""
+        """Change the rate, and with it the intended times of messages whose compact envelope leaves
+        them out.
+        """
         self.pacer, self._start = pacer, start
 
     @property
@@ -169,7 +187,8 @@ class Inbox:
 
     def note_pause(self, begin: int, end: int) -> None:
         """Note a time in which the worker may have looked at no connection, ns."""
-        # After a long pause the driver may still have been reading what had come in it when the next one began.
+        # After a long pause the driver may still have been reading what had come in it when the
+        # next one began.
         if (
             self._pauses
             and begin <= self._pauses[-1][1]
@@ -179,12 +198,17 @@ class Inbox:
         self._pauses.append((begin, end))
 
     def lag_p99(self) -> int | None:
-        """Return the p99 of the receive lag of the copies taken since the last call; None if it is unknown for all of them."""
+        """Return the p99 of the receive lag of the copies taken since the last call; None if it is
+        unknown for all of them.
+        """
         self._lags[:] = [lag[lag >= 0] for lag in self._lags]
         return take_p99(self._lags)
 
     def collect(self) -> Columns | None:
-        """Take arrivals from the driver. Returns the rows of the current phase, as they are recorded, or None."""
+        """Take arrivals from the driver.
+
+        Returns the rows of the current phase, as they are recorded, or None.
+        """
         received, pauses, self._pauses, self._unread = (
             self._driver.take(),
             [*self._unread, *self._pauses],
@@ -223,7 +247,8 @@ class Inbox:
             "consumer": received.consumer, "stream": heads.stream, "bucket": heads.bucket, "size": received.size,
             "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time, "lag": _lag(received),
         }  # fmt: skip
-        # Others' arrivals are removed first: the checks that follow index their tables by stream, bucket and sequence.
+        # Others' arrivals are removed first: the checks that follow index their tables by stream,
+        # bucket and sequence.
         order, pick = received.order, self._current(heads)
         if pick is not None:
             columns, order = {name: column[pick] for name, column in columns.items()}, order[pick]
@@ -233,16 +258,21 @@ class Inbox:
             return None
         self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
-        # Samples have the consumer's index; the checks needed its place, because a consumer that joins again begins a new order.
+        # Samples have the consumer's index; the checks needed its place, because a consumer that
+        # joins again begins a new order.
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns
 
     def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
-        """Return a mask of the rows of this run and phase, None if all are. The others are counted by their kind."""
+        """Return a mask of the rows of this run and phase, None if all are.
+
+        The others are counted by their kind.
+        """
         beyond = heads.stream.view(np.uint32) >= len(
             self._first
         )  # the envelope's stream number is unsigned
-        # fast path: OURS is 0, so without a kind, a stream or a sequence out of place there is no mask to build
+        # fast path: OURS is 0, so without a kind, a stream or a sequence out of place there is no
+        # mask to build
         strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
         if not strange and not np.count_nonzero(heads.seq < self._first.take(heads.stream)):
             return None
@@ -252,12 +282,15 @@ class Inbox:
         own, corrupt = int(np.count_nonzero(ours)), int(np.count_nonzero(heads.kind == CORRUPT))
         self.counts.stragglers += own - int(np.count_nonzero(current))
         self.counts.corrupt += corrupt
-        # foreign: also an envelope with this run's nonce and a stream number that the run does not have
+        # foreign: also an envelope with this run's nonce and a stream number that the run does not
+        # have
         self.counts.foreign += len(stream) - corrupt - own
         return current
 
     def _complete(self, columns: Columns, order: NDArray[np.int64]) -> None:
-        """Set the flags for wrong sizes and wrong order, fill in the intended times missing in compact envelopes, and count latencies."""
+        """Set the flags for wrong sizes and wrong order, fill in the intended times missing in
+        compact envelopes, and count latencies.
+        """
         stream, seq = columns["stream"], columns["seq"]
         damaged = self._sizes.wrong(columns["bucket"], columns["size"])
         if len(damaged):
@@ -277,8 +310,9 @@ class Inbox:
         if self._delays is not None:
             due = self._delays.due(stream, seq, columns["intended"])
             undue = self._due_order.overtaken(columns["consumer"], due, self._delays.tick)
-            # A message that is not delayed is due when it is intended to leave. It reaches the target later than that, so delayed ones that
-            # are due in between overtake it at any broker.
+            # A message that is not delayed is due when it is intended to leave. It reaches the
+            # target later than that, so delayed ones that are due in between overtake it at any
+            # broker.
             undue &= due > columns["intended"]
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
         self.timely.add(columns["intended"], columns["received"])
@@ -300,10 +334,12 @@ def _lag(received: Received) -> NDArray[np.int32]:
 def longest_lag(
     received: Received, lag: NDArray[np.int64], pauses: Sequence[tuple[int, int]]
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the receive lag with the longest time for which copies that came in a pause may have waited, and how many stamps may be late.
+    """Return the receive lag with the longest time for which copies that came in a pause may have
+    waited, and how many stamps may be late.
 
-    The kernel merges packets that wait in a connection, and stamps all of them with the time of the last one. So copies that share a stamp
-    may have arrived at any time since the one before of their consumer, or since the pause began. A copy with its own stamp is exact.
+    The kernel merges packets that wait in a connection, and stamps all of them with the time of the
+    last one. So copies that share a stamp may have arrived at any time since the one before of
+    their consumer, or since the pause began. A copy with its own stamp is exact.
 
     :param pauses: begin and end of each, ns, in order.
     """
@@ -313,7 +349,8 @@ def longest_lag(
     there = np.flatnonzero((pause >= 0) & (time <= ends[pause]) & (lag >= 0))
     _, group, sharing = np.unique(time[there], return_inverse=True, return_counts=True)
     there = there[sharing[group] > 1]
-    # Sorted by consumer and time, the stamp before is that of the row before the first one with the same stamp.
+    # Sorted by consumer and time, the stamp before is that of the row before the first one with the
+    # same stamp.
     order = there[np.lexsort((time[there], received.consumer[there]))]
     consumer, stamp = received.consumer[order], time[order]
     same = np.diff(consumer, prepend=-1) == 0
@@ -336,8 +373,10 @@ class Consumers:
 
     Every column has one entry for each consumer of this worker, in the order of their indexes.
 
-    :param opened: the consumers that take messages from the beginning. :param later: indexes of consumers that may join.
-    :param per_subscription: consumers ``n`` of one subscription when all have joined: consumer ``i`` is its ``i mod n``-th.
+    :param opened: the consumers that take messages from the beginning.
+    :param later: indexes of consumers that may join.
+    :param per_subscription: consumers ``n`` of one subscription when all have joined: consumer
+        ``i`` is its ``i mod n``-th.
     """
 
     def __init__(
@@ -380,7 +419,9 @@ class Consumers:
             self._driver.pause(here) if paused else self._driver.resume(here)
 
     def limit(self, number: int) -> None:
-        """Let ``number`` consumers of each subscription take messages: the others leave, missing ones join once they are connected."""
+        """Let ``number`` consumers of each subscription take messages: the others leave, missing
+        ones join once they are connected.
+        """
         self._active = (
             self._rank < number
         )  # the same consumers of every subscription, on whichever worker they are

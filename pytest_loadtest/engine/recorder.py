@@ -1,8 +1,10 @@
-"""The recorder of samples: columns are gathered in memory, written as Parquet to a temporary name and renamed; a manifest completes them.
+"""The recorder of samples: columns are gathered in memory, written as Parquet to a temporary name
+and renamed; a manifest completes them.
 
-A chunk is written after ``CHUNK_NS`` or ``CHUNK_ROWS`` rows, whichever comes first. One background thread encodes and writes it (Arrow
-releases the interpreter lock), so the loop does not wait. The bytes that wait for this thread are limited to ``MOST_WAITING``: a disk that
-does not keep up ends the run as *no data*, before the worker is killed for its memory.
+A chunk is written after ``CHUNK_NS`` or ``CHUNK_ROWS`` rows, whichever comes first. One background
+thread encodes and writes it (Arrow releases the interpreter lock), so the loop does not wait. The
+bytes that wait for this thread are limited to ``MOST_WAITING``: a disk that does not keep up ends
+the run as *no data*, before the worker is killed for its memory.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 1_000_000
 CHUNK_NS = 10_000_000_000
 MOST_WAITING = 512 * 1024**2
-"""Bytes in memory that may wait for the disk. At 2 M msg/s over 16 workers each makes 13 MB/s, so the disk may stall for 40 s."""
+"""Bytes in memory that may wait for the disk.
+
+At 2 M msg/s over 16 workers each makes 13 MB/s, so the disk may stall for 40 s.
+"""
 
 Columns = dict[str, "NDArray[Any]"]
 
@@ -43,7 +48,8 @@ class Recorder:
 
     :param folder: the run folder; a folder for each kind of sample is made in it.
     :param streams: the worker's streams.
-    :param needed: bytes that the plan needs for the samples of all workers; None without a plan. :param nonce: of the run.
+    :param needed: bytes that the plan needs for the samples of all workers; None without a plan.
+        :param nonce: of the run.
     """
 
     def __init__(
@@ -65,7 +71,8 @@ class Recorder:
         self._writing: list[tuple[Future[None], int]] = []
         self._handed_over = 0  # bytes, since the first chunk
         self._begun: float | None = None  # the time of the first chunk
-        # None until the first flush_if_due(), so that the first chunk gathers as long as any other, whatever the clock says
+        # None until the first flush_if_due(), so that the first chunk gathers as long as any other,
+        # whatever the clock says
         self._flushed_at: int | None = None
         self._inbound = "broadcast" if topology.broadcasts else "received"
         for kind in ("sent", self._inbound):
@@ -79,7 +86,9 @@ class Recorder:
         }, block.size)  # fmt: skip
 
     def received(self, columns: Columns) -> None:
-        """Record received copies: all columns of the sample except those that follow from the consumer."""
+        """Record received copies: all columns of the sample except those that follow from the
+        consumer.
+        """
         self._gather(self._inbound, columns, len(columns["seq"]))
 
     def _gather(self, kind: str, columns: Columns, n: int) -> None:
@@ -108,11 +117,13 @@ class Recorder:
             return
         self._columns[kind], self._gathered[kind] = [], 0
         name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
-        # The entry is listed before its file exists, because the next name follows from the number of entries. close() waits for all files.
+        # The entry is listed before its file exists, because the next name follows from the number
+        # of entries. close() waits for all files.
         entry: dict[str, Any] = {"name": name, "rows": 0}
         self._files[kind].append(entry)
         size = sum(column.nbytes for part in columns for column in part.values())
-        # the mean rate of the disk since the first chunk is part of the error when it does not keep up
+        # the mean rate of the disk since the first chunk is part of the error when it does not keep
+        # up
         self._begun = self._begun or time.monotonic()
         self._handed_over += size
         self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))
@@ -139,9 +150,11 @@ class Recorder:
         return unwritten(f"worker {self._worker}", what, self._folder, error, self._needed)
 
     def close(self, facts: dict[str, Any]) -> None:
-        """Write the rest, and the manifest, which certifies that this worker's samples are complete.
+        """Write the rest, and the manifest, which certifies that this worker's samples are
+        complete.
 
-        :param facts: further entries of the manifest (nonce, foreign, corrupt, stragglers, evidence).
+        :param facts: further entries of the manifest (nonce, foreign, corrupt, stragglers,
+            evidence).
         :raises NoData: a chunk or the manifest could not be written.
         """
         for kind in KINDS:
@@ -168,13 +181,18 @@ class Recorder:
             raise self._unwritten("its manifest", error) from error
 
     def abandon(self) -> None:
-        """Write the samples gathered so far, without a manifest, so that they are never taken for a complete run."""
+        """Write the samples gathered so far, without a manifest, so that they are never taken for a
+        complete run.
+        """
         for kind in KINDS:
             self._flush(kind)
         self._writer.shutdown()
 
     def _write(self, kind: str, gathered: list[Columns], entry: dict[str, Any]) -> None:
-        """Write a chunk, in the background thread. :param entry: the file's entry in the manifest, which gets the number of rows."""
+        """Write a chunk, in the background thread.
+
+        :param entry: the file's entry in the manifest, which gets the number of rows.
+        """
         columns = {name: np.concatenate([part[name] for part in gathered]) for name in gathered[0]}
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
@@ -184,7 +202,9 @@ class Recorder:
         )
 
     def _derived(self, kind: str, columns: Columns) -> Columns:
-        """Return the columns that follow from the numbers of streams, consumers and payloads: derived here, not in the loop."""
+        """Return the columns that follow from the numbers of streams, consumers and payloads:
+        derived here, not in the loop.
+        """
         if kind == "sent":
             payload = columns["payload"]
             topic = self._topology.topic_of_stream(columns["stream"])

@@ -1,8 +1,10 @@
-"""The loop of one worker: send due messages, let the driver move bytes, take answers and arrivals, report progress.
+"""The loop of one worker: send due messages, let the driver move bytes, take answers and arrivals,
+report progress.
 
-A phase gets its start from the controller and its messages from the plan. The loop sends due messages until all are handed over or
-dropped. Then it drains: it goes on taking answers and arrivals until the controller ends the phase, which alone knows what all workers sent
-and received. Several workloads are several engines, which one loop drives together.
+A phase gets its start from the controller and its messages from the plan. The loop sends due
+messages until all are handed over or dropped. Then it drains: it goes on taking answers and
+arrivals until the controller ends the phase, which alone knows what all workers sent and received.
+Several workloads are several engines, which one loop drives together.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
 
-# ns between two ticks: about the precision with which a scheduler wakes up a sleeping process. All messages that became due since the last
-# tick leave in one burst, so the cost of a tick is shared by them (docs/decisions/011).
+# ns between two ticks: about the precision with which a scheduler wakes up a sleeping process. All
+# messages that became due since the last tick leave in one burst, so the cost of a tick is shared
+# by them (docs/decisions/011).
 TICK = 1_000_000
-# ns between two collections of answers and arrivals. The driver stamps both when they come, so a rare collection costs no precision.
+# ns between two collections of answers and arrivals. The driver stamps both when they come, so a
+# rare collection costs no precision.
 COLLECT = 25_000_000
-# ns between two looks at connections; in a longer time the kernel may merge the packets that wait (docs/decisions/037). A pause is noticed
-# by a look that comes later than planned, so a worker with consumers waits no longer. Idle, it uses 1 % of a core more than with COLLECT.
+# ns between two looks at connections; in a longer time the kernel may merge the packets that wait
+# (docs/decisions/037). A pause is noticed by a look that comes later than planned, so a worker with
+# consumers waits no longer. Idle, it uses 1 % of a core more than with COLLECT.
 PAUSE = 2_000_000
 PROGRESS = 500_000_000  # ns between two reports to the controller
 
@@ -82,7 +87,8 @@ class Engine:
     ) -> None:
         """Begin a phase, whose messages are due from ``start`` (ns of the clock) on.
 
-        :param recorder: None if no samples are kept. :param wall: wall clock minus the engine's clock, ns, for delayed messages.
+        :param recorder: None if no samples are kept.
+        :param wall: wall clock minus the engine's clock, ns, for delayed messages.
         """
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
@@ -90,7 +96,8 @@ class Engine:
         self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
-        # planned changes of rate and payloads go into the schedule now; changes of consumers are made at their instant, in step()
+        # planned changes of rate and payloads go into the schedule now; changes of consumers are
+        # made at their instant, in step()
         for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
@@ -102,10 +109,19 @@ class Engine:
         """The start of the phase, ns of the clock."""
         return self._start
 
-    def step(self, planned: int, now: int) -> int | None:
-        """Do everything that is due. :param planned: the planned time of this call. :returns: the time of the next, None after the phase.
+    @property
+    def end(self) -> int:
+        """The planned end of the phase, ns of the clock; a change may move it."""
+        return self._end
 
-        :raises BrokenRun: raised by the control or the driver; samples gathered so far stay with the recorder.
+    def step(self, planned: int, now: int) -> int | None:
+        """Do everything that is due.
+
+        :param planned: the planned time of this call.
+        :returns: the time of the next, None after the phase.
+
+        :raises BrokenRun: raised by the control or the driver; samples gathered so far stay with
+            the recorder.
         """
         # first, because nothing may be sent in a phase that has ended
         if self._control.ended():
@@ -113,7 +129,8 @@ class Engine:
             return None
         self._watch_generator(planned, now)
         if self.note_pause(planned, now) and self._collect_at <= now and not self._postponed:
-            # The driver may not have read all that came in the pause, and copies with one stamp have to be collected together.
+            # The driver may not have read all that came in the pause, and copies with one stamp
+            # have to be collected together.
             self._collect_at, self._postponed = now + TICK, True
         self._take_changes(now)  # before messages are sent, which a change would come too late for
         if now >= self._send_at:
@@ -124,7 +141,8 @@ class Engine:
             self._collect_at, self._postponed = now + COLLECT, False
         if now >= self._report_at:
             self._control.report(self._progress(now - self._start))
-            # All workers wait for the report that ends the phase or its drain: report at the end at once, and often in the drain.
+            # All workers wait for the report that ends the phase or its drain: report at the end at
+            # once, and often in the drain.
             self._report_at = min(now + PROGRESS, self._end) if now < self._end else now + COLLECT
         changes = self._start + self._changes[0].at if self._changes else NEVER
         return min(self._send_at, self._collect_at, changes)
@@ -146,7 +164,9 @@ class Engine:
                 self.consumers.limit(change.consumers)
 
     def _reschedule(self, change: Change) -> None:
-        """Apply a change to messages that are not due yet: as soon as it is known, because blocks are made in advance."""
+        """Apply a change to messages that are not due yet: as soon as it is known, because blocks
+        are made in advance.
+        """
         pacer = table = None
         if change.rate is not None:
             pacer = self.inbox.pacer.changed(change.at, change.rate)
@@ -161,7 +181,9 @@ class Engine:
     # --- evidence, collecting, reporting
 
     def note_pause(self, begin: int, end: int) -> bool:
-        """Note the time in which the worker did not look at connections, if it is long; return whether it is."""
+        """Note the time in which the worker did not look at connections, if it is long; return
+        whether it is.
+        """
         if end - begin > PAUSE:
             # The driver reads after the pause, and until then the kernel may still merge packets.
             self.inbox.note_pause(begin, end + 2 * TICK)
@@ -170,7 +192,9 @@ class Engine:
         return False
 
     def _watch_generator(self, planned: int, now: int) -> None:
-        """Gather evidence about the generator in the phase itself, without the wait for its start and without its drain."""
+        """Gather evidence about the generator in the phase itself, without the wait for its start
+        and without its drain.
+        """
         if self._watching:
             self.watch.woke(planned, now)
             if now >= self._end:
@@ -193,7 +217,9 @@ class Engine:
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
-        """True until the phase's duration is over, even if its rate is 0 at the end, and all of its messages are handed over or dropped."""
+        """True until the phase's duration is over, even if its rate is 0 at the end, and all of its
+        messages are handed over or dropped.
+        """
         return self._clock() < self._end or not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
@@ -218,8 +244,9 @@ class Engine:
 def drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver] = ()) -> None:
     """Drive engines that have begun a phase to its end, all in one loop.
 
-    :param idle: drivers of workloads without a phase now. Their connections are served, as are those of engines that are done earlier:
-        a broker disconnects a client that is silent for longer than its keep-alive.
+    :param idle: drivers of workloads without a phase now. Their connections are served, as are
+        those of engines that are done earlier: a broker disconnects a client that is silent for
+        longer than its keep-alive.
     :raises BrokenRun: raised by a control or a driver.
     """
     try:
@@ -251,9 +278,20 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         begun, now = now, clock()
         for engine in active:
             engine.note_pause(begun, now)
-        # At least a tick after this one, even if a message is due earlier: all that become due until then share the cost of one tick.
-        due = max(min(due for _, due in steps if due is not None), now + TICK)
+        due = _next_tick(active, min(due for _, due in steps if due is not None), now)
         planned = min(due, now + PAUSE) if receives else due
-        # Waiting is left to the drivers, which move bytes in this time; several drivers share the time, as each waits on its own sockets.
+        # Waiting is left to the drivers, which move bytes in this time; several drivers share the
+        # time, as each waits on its own sockets.
         for engine in active:
             engine.driver.poll((planned - now) // len(active))
+
+
+def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:
+    """Return when to tick next. :param due: when something is due."""
+    # At least a tick after this one, even if a message is due earlier: all that become due until
+    # then share the cost of one tick.
+    tick = max(due, now + TICK)
+    # In the last tick of a phase the message would be sent after the end, and count as too late.
+    if any(now < due < engine.end <= tick for engine in engines):
+        return due
+    return tick

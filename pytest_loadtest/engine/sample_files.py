@@ -1,4 +1,7 @@
-"""Sample files: Parquet with the columns of :mod:`pytest_loadtest.message.samples`. A file is on disk complete or not at all."""
+"""Sample files: Parquet with the columns of :mod:`pytest_loadtest.message.samples`.
+
+A file is on disk complete or not at all.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ def write_samples(path: Path, kind: str, columns: Columns, nonce: int | None = N
     """Write one file to a temporary name, rename it, and return its number of rows.
 
     :param nonce: of the run; None: the file does not name its run.
-    :param columns: the columns of the kind. A column of lists has the numbers of all rows end to end; the bits of ``got`` count each row's.
+    :param columns: the columns of the kind. A column of lists has the numbers of all rows end to
+        end; the bits of ``got`` count each row's.
     :raises OSError: the file cannot be written.
     """
     import pyarrow as pa
@@ -92,7 +96,9 @@ def _type(column: Column) -> pa.DataType:
 
 
 def _array(column: Column, columns: Columns) -> pa.Array:
-    """Make an array from buffers: pa.array() would import pandas, most of a second of CPU while load runs."""
+    """Make an array from buffers: pa.array() would import pandas, most of a second of CPU while
+    load runs.
+    """
     import pyarrow as pa
 
     values = np.ascontiguousarray(columns[column.name], dtype=column.item or column.type)
@@ -112,7 +118,10 @@ def _array(column: Column, columns: Columns) -> pa.Array:
 def unwritten(
     who: str, what: str, folder: Path, error: BaseException, needed: int | None
 ) -> NoData:
-    """Return the error for a failed write, with the remedy if the disk is full. :param needed: bytes that the plan needs, if planned."""
+    """Return the error for a failed write, with the remedy if the disk is full.
+
+    :param needed: bytes that the plan needs, if planned.
+    """
     failure = f"{who} could not write {what} below {folder}"
     if not is_full(error):
         return NoData(f"{failure}: {error}")
@@ -134,7 +143,9 @@ def is_full(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def removed_on_failure(temporary: Path) -> Iterator[None]:
-    """Remove a partly written file when its write fails: it can never be used, and a full disk needs the room."""
+    """Remove a partly written file when its write fails: it can never be used, and a full disk
+    needs the room.
+    """
     try:
         yield
     except OSError:

@@ -1,7 +1,9 @@
-"""The place of a run's sample files and manifests: its folder, or with ``--load-samples`` a folder of an object store or of a shared disk.
+"""The place of a run's sample files and manifests: its folder, or with ``--load-samples`` a folder
+of an object store or of a shared disk.
 
-A location is a path or a URI that :mod:`pyarrow.fs` reads. Credentials come from the environment of the process, as the libraries of each
-store read them, and are never part of a location. Spark's workers get :class:`SampleStore` as code, so they do not need this package.
+A location is a path or a URI that :mod:`pyarrow.fs` reads. Credentials come from the environment of
+the process, as the libraries of each store read them, and are never part of a location. Spark's
+workers get :class:`SampleStore` as code, so they do not need this package.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 
 # Bytes that are read, hashed and written at once. The S3 client collects parts of 10 MB itself.
 PART = 1 << 22
-# Stores that have folders, which must exist before a file is written; object stores have only names.
+# Stores that have folders, which must exist before a file is written; object stores have only
+# names.
 WITH_FOLDERS = ("local", "hdfs")
-# Seconds to connect, and to wait for an answer: Arrow's own limits, 1 and 3, are too short for a store under load. It tries three times.
+# Seconds to connect, and to wait for an answer: Arrow's own limits, 1 and 3, are too short for a
+# store under load. It tries three times.
 CONNECT_TIMEOUT, REQUEST_TIMEOUT = 10, 60
 
 
@@ -39,7 +43,8 @@ def is_uri(location: str) -> bool:
 def file_system(location: str) -> tuple[FileSystem, str]:
     """Return the file system of a location, and the path in it.
 
-    :raises OSError: it cannot be reached, or lacks credentials. :raises ValueError: the URI is not valid.
+    :raises OSError: it cannot be reached, or lacks credentials.
+    :raises ValueError: the URI is not valid.
     """
     from pyarrow import fs
 
@@ -55,7 +60,8 @@ def file_system(location: str) -> tuple[FileSystem, str]:
 def s3_file_system(location: str) -> FileSystem:
     """Return the S3 file system that the environment describes.
 
-    Its endpoint is passed explicitly, because Arrow reads ``AWS_ENDPOINT_URL`` only in later releases than the oldest supported one.
+    Its endpoint is passed explicitly, because Arrow reads ``AWS_ENDPOINT_URL`` only in later
+    releases than the oldest supported one.
     """
     from pyarrow import fs
 
@@ -69,15 +75,18 @@ def s3_file_system(location: str) -> FileSystem:
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
         arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-    # Another store than Amazon's has no service that knows the region of a bucket, and mostly ignores it.
+    # Another store than Amazon's has no service that knows the region of a bucket, and mostly
+    # ignores it.
     region = region or ("us-east-1" if endpoint else fs.resolve_s3_region(location.split("/")[2]))
     return fs.S3FileSystem(region=region, **arguments)
 
 
 class SampleStore:
-    """The files of one phase of a run: the manifests, and below each kind of sample its Parquet files.
+    """The files of one phase of a run: the manifests, and below each kind of sample its Parquet
+    files.
 
-    :param location: a path, or a URI. :raises OSError, ValueError: see :func:`file_system`.
+    :param location: a path, or a URI.
+    :raises OSError, ValueError: see :func:`file_system`.
     """
 
     def __init__(self, location: str) -> None:
@@ -85,7 +94,9 @@ class SampleStore:
         self.files, self.root = file_system(location)
 
     def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of every file, by its path below the location; empty if the location does not exist."""
+        """Return the size in bytes of every file, by its path below the location; empty if the
+        location does not exist.
+        """
         from pyarrow import fs
 
         found = self.files.get_file_info(
@@ -100,16 +111,24 @@ class SampleStore:
         }
 
     def read(self, name: str) -> bytes:
-        """Return the content of a file. :raises FileNotFoundError: it does not exist. :raises OSError: it cannot be read."""
+        """Return the content of a file.
+
+        :raises FileNotFoundError: it does not exist.
+        :raises OSError: it cannot be read.
+        """
         with self.files.open_input_stream(f"{self.root}/{name}") as stream:
             content: bytes = stream.read()
         return content
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
-        """Open a sample file. :raises OSError, pyarrow.ArrowException: it cannot be read, or is damaged."""
+        """Open a sample file.
+
+        :raises OSError, pyarrow.ArrowException: it cannot be read, or is damaged.
+        """
         import pyarrow.parquet as pq
 
-        # In an object store each read is a request: columns are fetched together and in parallel. On a disk this would only cost memory.
+        # In an object store each read is a request: columns are fetched together and in parallel.
+        # On a disk this would only cost memory.
         return pq.ParquetFile(
             f"{self.root}/{name}",
             filesystem=self.files,
@@ -118,9 +137,12 @@ class SampleStore:
 
 
 def make_location(location: str) -> None:
-    """Make the folder of a phase on a shared disk; an object store needs none. The controller does this before load begins.
+    """Make the folder of a phase on a shared disk; an object store needs none.
 
-    Workers make no such folder: on a host that has not mounted the shared disk they must fail, not write to a disk of their own.
+    The controller does this before load begins.
+
+    Workers make no such folder: on a host that has not mounted the shared disk they must fail, not
+    write to a disk of their own.
 
     :raises NoData: it cannot be made.
     """
@@ -135,9 +157,11 @@ def make_location(location: str) -> None:
 
 
 def store_samples(who: str, here: Path, location: str, stopped: Callable[[], bool]) -> None:
-    """Write a worker's sample files to a location, and its manifest when all of them are complete there.
+    """Write a worker's sample files to a location, and its manifest when all of them are complete
+    there.
 
-    :param here: the folder in which the worker recorded them; it is not changed. :param stopped: returns true if the run was given up.
+    :param here: the folder in which the worker recorded them; it is not changed.
+    :param stopped: returns true if the run was given up.
     :raises NoData: a file cannot be written; names it, and the folder that keeps the samples.
     """
     (manifest,) = here.glob(f"*{MANIFEST_SUFFIX}")
@@ -163,7 +187,10 @@ def store_samples(who: str, here: Path, location: str, stopped: Callable[[], boo
 
 
 def _make_folders(store: SampleStore, kinds: list[str]) -> None:
-    """Make the folders of the kinds. :raises FileNotFoundError: the folder of the run does not exist on this host."""
+    """Make the folders of the kinds.
+
+    :raises FileNotFoundError: the folder of the run does not exist on this host.
+    """
     from pyarrow import fs
 
     if store.files.type_name not in WITH_FOLDERS:

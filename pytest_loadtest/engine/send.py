@@ -1,4 +1,6 @@
-"""The sender: due messages become bursts, messages that are too late are dropped, rejected ones wait for another attempt."""
+"""The sender: due messages become bursts, messages that are too late are dropped, rejected ones
+wait for another attempt.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SendCounts:
-    """Counts of messages in the current phase. :param resent: answered messages that the client had sent again after a lost connection."""
+    """Counts of messages in the current phase.
+
+    :param resent: answered messages that the client had sent again after a lost connection.
+    """
 
     sent: int = 0
     acked: int = 0
@@ -83,10 +88,12 @@ class Sender:
         )
         self._ticked = start
         self.late.clear()
-        # A worker without streams has no message whose time would have to be drawn: it knows its end at once.
+        # A worker without streams has no message whose time would have to be drawn: it knows its
+        # end at once.
         self._paces_bytes = phase.mean_size is not None and len(self._streams) > 0
         self._schedule = self._make_schedule(phase)
-        # messages per second of this worker at the highest rate, by which the size of blocks is chosen
+        # messages per second of this worker at the highest rate, by which the size of blocks is
+        # chosen
         rate = (
             phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
         )
@@ -105,7 +112,8 @@ class Sender:
         if not self._paces_bytes:
             drawing = Drawing(self._chooser, self._streams, self._first, pool.sizes)
             return EvenSchedule(phase.pacer, drawing, pool.table(0), phase.turns)
-        # The place of a message in the byte train depends on the sizes of all messages before it, also those of other workers.
+        # The place of a message in the byte train depends on the sizes of all messages before it,
+        # also those of other workers.
         everyone = range(phase.streams)
         drawing = Drawing(self._choose_for(everyone), everyone, phase.first, pool.sizes)
         return ByteSchedule(phase.pacer, drawing, pool.table(0), self._streams, phase.turns)
@@ -129,22 +137,29 @@ class Sender:
 
     @property
     def ends(self) -> Column:
-        """The sequence after the phase's last one, by stream; before the end is known, after those offered so far."""
+        """The sequence after the phase's last one, by stream; before the end is known, after those
+        offered so far.
+        """
         return self._first + self._schedule.numbers(self._next if self._end is None else self._end)
 
     @property
     def marks(self) -> tuple[tuple[int, Column], ...]:
-        """The instant of each change, ns after the start, with the first sequence of each stream from it on."""
+        """The instant of each change, ns after the start, with the first sequence of each stream
+        from it on.
+        """
         return tuple((at, self._first + numbers) for at, numbers in self._schedule.marks())
 
     def next_at(self) -> int:
-        """Return the time of the next tick, ns of the clock; :data:`NEVER` when all messages were sent."""
+        """Return the time of the next tick, ns of the clock; :data:`NEVER` when all messages were
+        sent.
+        """
         if self._waiting.any:
             return 0  # at every tick: room in a window shows only by trying, or in the answers
         if self._end is not None and self._next >= self._end:
             return NEVER
         self._next_due = self._schedule.time(self._next)
-        # where bytes are paced the number of the last message is unknown before the end of the phase: look again then
+        # where bytes are paced the number of the last message is unknown before the end of the
+        # phase: look again then
         return self._start + (
             min(self._next_due, self._last) if self._end is None else self._next_due
         )
@@ -154,7 +169,9 @@ class Sender:
         return self._schedule.due(min(elapsed, self._last))
 
     def own_delay_p99(self) -> int | None:
-        """Return p99 of the send delay less blocked time of the messages sent since the last call; None if none was."""
+        """Return p99 of the send delay less blocked time of the messages sent since the last call;
+        None if none was.
+        """
         return take_p99(self._delays)
 
     # --- changes
@@ -165,7 +182,8 @@ class Sender:
         :raises WorkerError: some of them were sent already.
         """
         first = self._schedule.change(change.at, table)
-        # All workers must change the same messages: to apply it late would make another schedule than theirs (docs/decisions/008).
+        # All workers must change the same messages: to apply it late would make another schedule
+        # than theirs (docs/decisions/008).
         if self._next > first:
             raise WorkerError(
                 f"a change came too late: this worker had already sent {self._next - first} messages that it affects"
@@ -204,11 +222,13 @@ class Sender:
         due = self._due(elapsed)
         if self._waiting.any:
             if now - self._ticked > STALL:
-                # The answers that came meanwhile show whether the target or this loop made messages wait: read them before any drop.
+                # The answers that came meanwhile show whether the target or this loop made messages
+                # wait: read them before any drop.
                 self._driver.poll(0)
             self.collect()  # answers show which streams have room again
         self._ticked = now
-        # the search for late messages is skipped while even the oldest unsent one, the next, is in time
+        # the search for late messages is skipped while even the oldest unsent one, the next, is in
+        # time
         if self._waiting.any or (self._next < due and elapsed - self._next_due > self._max_delay):
             self._drop_late(now)
         if self._waiting.any:
@@ -225,7 +245,8 @@ class Sender:
         """Return the number of rows due, and note the end of the phase."""
         due = self._schedule.due(min(elapsed, self._last))
         if elapsed >= self._last:
-            self._end = due  # news only where bytes are paced: the number of messages is known once all are due
+            # news only where bytes are paced: the number of messages is known once all are due
+            self._end = due
         return due
 
     def _offer(self, due: int, now: int) -> None:
@@ -236,7 +257,8 @@ class Sender:
         self._next += stop - start
         waited = self._waiting.any
         if waited:
-            # Rows of streams that wait must not overtake the waiting ones. The others are offered as a copy, whose times are written back.
+            # Rows of streams that wait must not overtake the waiting ones. The others are offered
+            # as a copy, whose times are written back.
             index = self._retries.join(block, start, stop)
             burst = block.copy(index)
             rejected = self._driver.send(burst) if len(index) else None
@@ -244,7 +266,8 @@ class Sender:
         else:  # the usual case: no copy, the driver stamps the block's own columns
             burst = block.burst(start, stop)
             rejected = self._driver.send(burst)
-        # While messages wait for full windows, the lateness of a message may be the target's: such steps are not evidence.
+        # While messages wait for full windows, the lateness of a message may be the target's: such
+        # steps are not evidence.
         if not waited:
             self._note_late(burst, rejected, now)
         delay = burst.sent - burst.intended
@@ -263,7 +286,10 @@ class Sender:
             self.late.add(due, int(burst.sent.min()))
 
     def _took(self, delays: Column) -> None:
-        """Count messages that the driver took. :param delays: their send delays, less blocked time."""
+        """Count messages that the driver took.
+
+        :param delays: their send delays, less blocked time.
+        """
         if len(delays):
             self.counts.sent += len(delays)
             self._delays.append(delays)
@@ -281,7 +307,9 @@ class Sender:
         return block
 
     def _make(self, first: int, count: int) -> Block:
-        """Make a block of rows; whole, even if the phase ends inside it, because a change may move the end."""
+        """Make a block of rows; whole, even if the phase ends inside it, because a change may move
+        the end.
+        """
         rows = self._schedule.rows(first, count)
         stream = stream_at(self._streams, rows.index).astype(np.int32)
         seq = self._first[rows.index] + rows.number
@@ -305,14 +333,16 @@ class Sender:
     def _drop(self, until: int, now: int) -> None:
         """Drop the rows before ``until`` that were not sent."""
         size = self._ledger.block_size
-        # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is looked at once. Every row from _next on
-        # needs a block, also one that is dropped without being offered, because a dropped message is recorded too.
+        # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is
+        # looked at once. Every row from _next on needs a block, also one that is dropped without
+        # being offered, because a dropped message is recorded too.
         self._looked = max(
             self._looked, min(self._ledger.blocks, default=self._next // size) * size
         )
         if self._looked >= until:
             return
-        # Once for all rows: a stream whose waiting messages are all dropped has a full window for its later rows too.
+        # Once for all rows: a stream whose waiting messages are all dropped has a full window for
+        # its later rows too.
         full_until = self._retries.full_until(now)
         while self._looked < until:
             number = self._looked // size
@@ -372,7 +402,9 @@ class Sender:
 
 
 def _block_size(rate: float) -> int:
-    """Return the rows of a block: messages of about half a second, 64 to 8192, so that slow workers stay small and fast ones efficient."""
+    """Return the rows of a block: messages of about half a second, 64 to 8192, so that slow workers
+    stay small and fast ones efficient.
+    """
     return 1 << min(max(int(rate / 2).bit_length(), 6), 13)
 
 
@@ -385,9 +417,11 @@ _KEY_DRAWS: Final = (
 
 
 def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
-    """Return a function from (positions of streams among ``streams``, sequences) to keys; it returns None for ``NO_KEY``.
+    """Return a function from (positions of streams among ``streams``, sequences) to keys; it
+    returns None for ``NO_KEY``.
 
-    ``RANDOM_NANO`` draws a key from (seed, stream, sequence), so a run has the same keys whatever the number of workers.
+    ``RANDOM_NANO`` draws a key from (seed, stream, sequence), so a run has the same keys whatever
+    the number of workers.
     """
     if distributor == "NO_KEY":
         return lambda index, seq: None
@@ -401,15 +435,19 @@ def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """One workload on one worker, connected and ready: the arguments of :class:`~pytest_loadtest.engine.run.Engine`.
+    """One workload on one worker, connected and ready: the arguments of
+    :class:`~pytest_loadtest.engine.run.Engine`.
 
-    :param streams: the worker's streams. :param opened: its consumers that take messages from the beginning.
+    :param streams: the worker's streams.
+    :param opened: its consumers that take messages from the beginning.
     :param later: indexes of consumers that may join while load runs.
     :param max_send_delay: ns after its intended time at which a message is dropped instead of sent.
     :param ordered: true if order is judged.
-    :param delays: of messages with a later due time, None without; the start of the phase is filled in when it begins.
+    :param delays: of messages with a later due time, None without; the start of the phase is filled
+        in when it begins.
     :param bounds: latencies in ns; the progress reports count the copies that took longer.
-    :param timely_bounds: latencies in ns; the progress reports count, by second, the copies that took no longer.
+    :param timely_bounds: latencies in ns; the progress reports count, by second, the copies that
+        took no longer.
     :param timely_seconds: the number of past seconds in these counts.
     """
 

@@ -1,8 +1,10 @@
-"""The end of a phase, decided by what all workers together have sent, got acknowledged and received.
+"""The end of a phase, decided by what all workers together have sent, got acknowledged and
+received.
 
-Used by the controller only: the rendezvous passes each progress report to the drain of its workload, under its lock, and ends the phase on
-all workers once :meth:`Drain.has_ended`. A phase never ends while a worker still sends, and always ends when the timeout is over. In
-between it ends as soon as the target has answered that nothing can arrive any more (docs/decisions/032).
+Used by the controller only: the rendezvous passes each progress report to the drain of its
+workload, under its lock, and ends the phase on all workers once :meth:`Drain.has_ended`. A phase
+never ends while a worker still sends, and always ends when the timeout is over. In between it ends
+as soon as the target has answered that nothing can arrive any more (docs/decisions/032).
 """
 
 from __future__ import annotations
@@ -17,19 +19,22 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Undelivered
     from pytest_loadtest.engine.progress import Progress
 
-# As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several collects of a worker fit in it.
+# As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several
+# collects of a worker fit in it.
 GRACE = 250_000_000
-# Some of those copies may be second ones, or of messages that were answered as failed, and as many others still under way: wait until the
-# target has been quiet for this long.
+# Some of those copies may be second ones, or of messages that were answered as failed, and as many
+# others still under way: wait until the target has been quiet for this long.
 QUIET = 5_000_000_000
-# ns between two questions to the target, and how many times as long as it took to answer: its answers cost CPU that deliveries need.
+# ns between two questions to the target, and how many times as long as it took to answer: its
+# answers cost CPU that deliveries need.
 ASK_EVERY, ASK_SHARE = 1_000_000_000, 10
 
 
 class Drain:
     """Decides when one phase is over.
 
-    :param deliveries: the copies due for each acknowledged message, over all subscriptions of its topic.
+    :param deliveries: the copies due for each acknowledged message, over all subscriptions of its
+        topic.
     :param timeout: ns after the last worker stopped sending at which the phase ends in any case.
     :param can_ask: the target can tell what it has yet to deliver.
     """
@@ -65,7 +70,8 @@ class Drain:
         )
         if self._nothing_can_come(reports, now):
             return True
-        # A message that was answered as failed may be delivered all the same: its copy is not due, and counts as if it were.
+        # A message that was answered as failed may be delivered all the same: its copy is not due,
+        # and counts as if it were.
         self._doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
         if sum(p.in_flight for p in reports) or received < due:
             self._complete = None
@@ -78,23 +84,29 @@ class Drain:
     # --- the target's own answer
 
     def _nothing_can_come(self, reports: Sequence[Progress], now: int) -> bool:
-        """Return whether the target's last answer proves that no copy can arrive that is not in a worker's driver already."""
-        # From this point on the target gets no message of the run any more, because each was sent once and answered. A message that failed
-        # or was sent again may still be in a broken connection. A run is lost if a client is not connected at its end, so lost
-        # ones get the time to return.
+        """Return whether the target's last answer proves that no copy can arrive that is not in a
+        worker's driver already.
+        """
+        # From this point on the target gets no message of the run any more, because each was sent
+        # once and answered. A message that failed or was sent again may still be in a broken
+        # connection. A run is lost if a client is not connected at its end, so lost ones get the
+        # time to return.
         if not all(p.connected and not (p.in_flight or p.failed or p.resent) for p in reports):
             self._settled_since = self._answer = None
             return False
         self._settled_since = self._settled_since or now
         if self._answer is None or self._answer.held:
             return False
-        # With None each copy was acknowledged by the driver that has it, and every worker empties its driver when it ends the phase.
+        # With None each copy was acknowledged by the driver that has it, and every worker empties
+        # its driver when it ends the phase.
         return self._answer.handed_over in (None, sum(p.taken for p in reports))
 
     def asks(self, now: int) -> bool:
-        """Return whether the target should be asked now for what it has yet to deliver; then :meth:`answered` must follow.
+        """Return whether the target should be asked now for what it has yet to deliver; then
+        :meth:`answered` must follow.
 
-        Called under the rendezvous' lock. The first question waits as long as a complete drain lasts, so that most phases ask none.
+        Called under the rendezvous' lock. The first question waits as long as a complete drain
+        lasts, so that most phases ask none.
         """
         if not self._can_ask or self._asking or self._settled_since is None:
             return False
@@ -104,12 +116,18 @@ class Drain:
         return True
 
     def answered(self, undelivered: Undelivered | None, asked: int, now: int) -> None:
-        """Take the answer to a question; from any thread. :param undelivered: None: unknown. :param asked: time of the question, ns."""
+        """Take the answer to a question; from any thread.
+
+        :param undelivered: None: unknown.
+        :param asked: time of the question, ns.
+        """
         self._answer, self._ask_at = undelivered, now + max(ASK_EVERY, ASK_SHARE * (now - asked))
         self._asking = False
 
     def describe(self, now: int) -> str | None:
-        """Return what the drain waits for and until when; None while messages are sent, and if it only waits a moment."""
+        """Return what the drain waits for and until when; None while messages are sent, and if it
+        only waits a moment.
+        """
         received, due = self._counts
         if self._since is None:
             return None

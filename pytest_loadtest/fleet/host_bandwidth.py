@@ -1,9 +1,11 @@
-"""The bandwidth from a host to a target, for ``doctor --hosts FILE --target URL --bandwidth``: the bytes that the target acknowledges.
+"""The bandwidth from a host to a target, for ``doctor --hosts FILE --target URL --bandwidth``: the
+bytes that the target acknowledges.
 
-The host sends as fast as the target accepts messages, through this package's driver, to a topic of its own without subscriptions. Only
-payloads of acknowledged messages count, up to the last acknowledgement: they have crossed the network, and the target has taken them. So
-the result is a lower bound on what network, target and one process of this host carry together. A first round, which does not count, opens
-the windows of TCP and warms up the target.
+The host sends as fast as the target accepts messages, through this package's driver, to a topic of
+its own without subscriptions. Only payloads of acknowledged messages count, up to the last
+acknowledgement: they have crossed the network, and the target has taken them. So the result is a
+lower bound on what network, target and one process of this host carry together. A first round,
+which does not count, opens the windows of TCP and warms up the target.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Driver, TargetAddress
 
 SIZE: Final = 64 << 10
-"""Bytes of a message: large enough that the network costs more than the message, and accepted by every broker with its default limits."""
+"""Bytes of a message: large enough that the network costs more than the message, and accepted by
+every broker with its default limits.
+"""
 STREAMS: Final = 4
 WARMUP, WARMUP_BYTES = 1 * SECOND, 1 << 30
 DURATION, MOST_BYTES = 3 * SECOND, 4 << 30
@@ -43,8 +47,10 @@ _BURST: Final = 32  # messages offered at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthRequest:
-    """The arguments of a measurement. :param settings: the ``driver`` section. :param client: name of the client.
+    """The arguments of a measurement.
 
+    :param settings: the ``driver`` section.
+    :param client: name of the client.
     :param sources: source addresses of the connections; empty: the system chooses.
     """
 
@@ -54,7 +60,10 @@ class BandwidthRequest:
     sources: tuple[str, ...] = ()
 
     def encode(self) -> str:
-        """Write the request as one line. It may hold secrets: it travels by standard input, never in a command line."""
+        """Write the request as one line.
+
+        It may hold secrets: it travels by standard input, never in a command line.
+        """
         return base64.b64encode(pickle.dumps(self)).decode()
 
     @classmethod
@@ -75,7 +84,8 @@ class Bandwidth:
 def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
     """Measure the bandwidth from this host; takes about ten seconds, and removes its topic.
 
-    :raises UsageError: the settings do not fit. :raises TargetError: the target rejects the client, or is lost.
+    :raises UsageError: the settings do not fit.
+    :raises TargetError: the target rejects the client, or is lost.
     :raises NoData: nothing is acknowledged.
     """
     pool = build_pool(
@@ -89,17 +99,24 @@ def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
         max_size=None,
     )
     context = DriverContext(
-        target=request.target, settings=request.settings, clock=time.monotonic_ns, run=f"bandwidth-{secrets.token_hex(4)}",
-        nonce=secrets.randbits(32), worker="doctor", pool=pool, sources=request.sources,
+        target=request.target,
+        settings=request.settings,
+        clock=time.monotonic_ns,
+        run=f"bandwidth-{secrets.token_hex(4)}",
+        nonce=secrets.randbits(32),
+        worker="doctor",
+        pool=pool,
+        sources=request.sources,
         topology=Topology(topics=1, partitions=1, producers=STREAMS, subscriptions=0, consumers=1),
-    )  # fmt: skip
+    )
     driver: Driver = driver_class(request.settings.name, request.client)(context)  # type: ignore[call-arg]
     try:
         driver.prepare()
         driver.open_producers(range(STREAMS))
         flood = _Flood(driver)
         first = flood.round(WARMUP, WARMUP_BYTES)
-        # Late acknowledgements of the first round would count in the second one: then the first one is the result.
+        # Late acknowledgements of the first round would count in the second one: then the first one
+        # is the result.
         return flood.round(DURATION, MOST_BYTES) if flood.drained else first
     finally:
         driver.close()
@@ -107,7 +124,10 @@ def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
 
 
 class _Flood:
-    """Sends as fast as a driver takes messages. :ivar drained: all messages that the driver took were answered."""
+    """Sends as fast as a driver takes messages.
+
+    :ivar drained: all messages that the driver took were answered.
+    """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -142,7 +162,8 @@ class _Flood:
         if not acked:
             failed = f"; it rejected {self._answered}" if self._answered else ""
             raise NoData(
-                f"the target acknowledged none of {self._taken} messages of {SIZE >> 10} KiB within {DRAIN // SECOND} s{failed}"
+                f"the target acknowledged none of {self._taken} messages of {SIZE >> 10} KiB "
+                f"within {DRAIN // SECOND} s{failed}"
             )
         used = time.process_time_ns() - cpu
         return Bandwidth(
@@ -163,13 +184,21 @@ def _burst(rows: NDArray[np.int64]) -> Burst:
     """Return messages of all streams in turn, which are due now."""
     sent, idle = np.zeros((2, len(rows)), np.int64)
     return Burst(
-        row=rows.copy(), stream=(rows % STREAMS).astype(np.int32), seq=rows // STREAMS, intended=np.full(len(rows), time.monotonic_ns()),
-        payload=np.zeros(len(rows), np.uint16), sent=sent, idle=idle,
-    )  # fmt: skip
+        row=rows.copy(),
+        stream=(rows % STREAMS).astype(np.int32),
+        seq=rows // STREAMS,
+        intended=np.full(len(rows), time.monotonic_ns()),
+        payload=np.zeros(len(rows), np.uint16),
+        sent=sent,
+        idle=idle,
+    )
 
 
 def bandwidth_answer(line: str) -> dict[str, float | str]:
-    """Carry out an encoded request. :returns: the fields of :class:`Bandwidth`, or ``problem``: why it cannot be measured."""
+    """Carry out an encoded request.
+
+    :returns: the fields of :class:`Bandwidth`, or ``problem``: why it cannot be measured.
+    """
     try:
         measured = measure_bandwidth(BandwidthRequest.decode(line))
     except LoadtestError as error:

@@ -1,7 +1,9 @@
-"""The clocks of other hosts: exchanges of times with the controller, and the relation between the clocks computed from them.
+"""The clocks of other hosts: exchanges of times with the controller, and the relation between the
+clocks computed from them.
 
-Exchanges use the channel that each worker has anyway. One worker of each host answers for all of them, in the thread that receives the
-channel's messages, so that load does not stop for it. Workers on the controller's host share its clock and need no exchanges.
+Exchanges use the channel that each worker has anyway. One worker of each host answers for all of
+them, in the thread that receives the channel's messages, so that load does not stop for it. Workers
+on the controller's host share its clock and need no exchanges.
 """
 
 from __future__ import annotations
@@ -21,11 +23,19 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, ClockLine
 
 BURST: Final = 40
-"""Exchanges before and after a phase: some milliseconds each at most, so that no phase waits for them noticeably."""
+"""Exchanges before and after a phase: some milliseconds each at most, so that no phase waits for
+them noticeably.
+"""
 SMALL_BURST: Final = 3
-"""Exchanges at a time while load runs. The first often waits for a thread that sleeps, so the fastest one is kept."""
+"""Exchanges at a time while load runs.
+
+The first often waits for a thread that sleeps, so the fastest one is kept.
+"""
 INTERVAL: Final = 0.25
-"""s between two small bursts. The stated error grows by :data:`~pytest_loadtest.metrics.clocks.MOST_SLEW` of it, 125 µs."""
+"""s between two small bursts.
+
+The stated error grows by :data:`~pytest_loadtest.metrics.clocks.MOST_SLEW` of it, 125 µs.
+"""
 RECENT: Final = 250_000_000
 """ns: a phase does not begin with exchanges that are older, for the same reason."""
 TIMEOUT: Final = 10
@@ -54,7 +64,8 @@ class HostClock:
 class HostClocks:
     """The clocks of all hosts but the controller's.
 
-    :param send: sends a message to a worker. :param disconnect: called with the name of a host that does not answer.
+    :param send: sends a message to a worker.
+    :param disconnect: called with the name of a host that does not answer.
     :ivar hosts: name of the host of each worker that is not on the controller's host.
     """
 
@@ -77,7 +88,9 @@ class HostClocks:
         self.hosts[worker], self._answers[worker] = host, queue.SimpleQueue()
 
     def remove(self, worker: str) -> str | None:
-        """Remove a worker that is gone; return its host, or None for a worker on the controller's host."""
+        """Remove a worker that is gone; return its host, or None for a worker on the controller's
+        host.
+        """
         return self.hosts.pop(worker, None)
 
     def receive(self, worker: str, number: int, host_time: int) -> None:
@@ -85,7 +98,8 @@ class HostClocks:
         self._answers[worker].put((number, host_time, time.monotonic_ns()))
 
     def ask(self, count: int = BURST) -> int:
-        """Make a burst of exchanges with every host, between two phases; return the instant at which it began, ns.
+        """Make a burst of exchanges with every host, between two phases; return the instant at
+        which it began, ns.
 
         :raises NoData: a host does not answer.
         """
@@ -98,7 +112,8 @@ class HostClocks:
         return began
 
     def ask_under_load(self) -> None:
-        """Make a small burst with every host, of which the fastest exchange is kept; nothing if another thread makes a burst just now.
+        """Make a small burst with every host, of which the fastest exchange is kept; nothing if
+        another thread makes a burst just now.
 
         :raises NoData: a host does not answer.
         """
@@ -131,7 +146,8 @@ class HostClocks:
             except queue.Empty:
                 self._disconnect(host)
                 raise NoData(
-                    f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still reachable?"
+                    f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still "
+                    "reachable?"
                 ) from None
             if number == self._number:  # else a late answer to an earlier message that timed out
                 return ClockExchange(left, host_time, came)
@@ -139,8 +155,9 @@ class HostClocks:
     def fits(self, since: int | None = None) -> dict[str, ClockFit]:
         """Return the relation of each worker's clock to the controller's, by worker.
 
-        :param since: leave out exchanges before this instant of the controller's clock, ns. None: the relation for the next phase, by the
-            last ten minutes, or by the last burst if a clock was set in them.
+        :param since: leave out exchanges before this instant of the controller's clock, ns. None:
+            the relation for the next phase, by the last ten minutes, or by the last burst if a
+            clock was set in them.
         """
         fits = {host: self._fit(host, since) for host in sorted(set(self.hosts.values()))}
         return {worker: fits[host] for worker, host in self.hosts.items()}

@@ -1,15 +1,20 @@
-"""A worker's process on another host, in two commands that run one after the other, and the probe that is run before them.
+"""A worker's process on another host, in two commands that run one after the other, and the probe
+that is run before them.
 
-``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in place of a Python: it becomes the user's
-command (``ssh build1``), which starts ``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
-``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It ends when its standard input does, so
-nothing stays on a host whose command was killed. ``join`` replaces ``connect`` for workers that Spark starts: it passes bytes to and from
-the local socket of a worker's connection. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses three more: ``clock``
-answers each line with the time, ``reach`` connects to each address that it reads, ``HOST:PORT`` or ``HOST:PORT SOURCE``, and answers with
-the error, ``bandwidth`` carries out a :class:`~pytest_loadtest.fleet.host_bandwidth.BandwidthRequest`.
+``python -m pytest_loadtest.fleet.host_process connect WORD …`` is what pytest-xdist starts here in
+place of a Python: it becomes the user's command (``ssh build1``), which starts
+``python -m pytest_loadtest.fleet.host_process serve WORD`` on the host. That one does what
+``python -c`` does for a local worker: it runs the code that execnet sends on its standard input. It
+ends when its standard input does, so nothing stays on a host whose command was killed. ``join``
+replaces ``connect`` for workers that Spark starts: it passes bytes to and from the local socket of
+a worker's connection. ``probe`` prints what the host is as one line of JSON. ``doctor`` uses three
+more: ``clock`` answers each line with the time, ``reach`` connects to each address that it reads,
+``HOST:PORT`` or ``HOST:PORT SOURCE``, and answers with the error, ``bandwidth`` carries out a
+:class:`~pytest_loadtest.fleet.host_bandwidth.BandwidthRequest`.
 
-``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command splits its arguments again (ssh) or not
-(kubectl exec). It never holds a secret: command lines are visible to everybody on a host.
+``WORD`` is JSON in URL-safe base64: text that no shell changes on its way, whether the command
+splits its arguments again (ssh) or not (kubectl exec). It never holds a secret: command lines are
+visible to everybody on a host.
 """
 
 from __future__ import annotations
@@ -53,7 +58,9 @@ def decode(word: str) -> Any:
 def connect_command(command: str, python: str, directory: str | None) -> str:
     """Return the command line, as a shell would read it, that starts a worker on a host.
 
-    :param command: prefix that runs a program there. :param python: its Python. :param directory: where tests run there.
+    :param command: prefix that runs a program there.
+    :param python: its Python.
+    :param directory: where tests run there.
     """
     return shlex.join(
         [
@@ -69,7 +76,8 @@ def connect_command(command: str, python: str, directory: str | None) -> str:
 def host_command(
     command: str, python: str, directory: str | None, role: str, sources: Sequence[str] = ()
 ) -> list[str]:
-    """Return the arguments of the process on this host that runs ``role`` on another one. Parameters as of :func:`connect_command`.
+    """Return the arguments of the process on this host that runs ``role`` on another one.
+    Parameters as of :func:`connect_command`.
 
     :param sources: addresses that ``probe`` tries to use.
     """
@@ -85,26 +93,36 @@ def host_command(
 
 
 def join_command(path: Path) -> str:
-    """Return the command line, as a shell would read it, that joins a worker's connection. :param path: its local socket."""
+    """Return the command line, as a shell would read it, that joins a worker's connection.
+
+    :param path: its local socket.
+    """
     return shlex.join([sys.executable, "-m", MODULE, "join", encode({"socket": str(path)})])
 
 
 def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
-    """Describe this host, for comparison with the controller's and for the plan. :param sources: addresses to connect from."""
+    """Describe this host, for comparison with the controller's and for the plan.
+
+    :param sources: addresses to connect from.
+    """
     from pytest_loadtest.brokers.starting import (
         ephemeral_range,
     )  # on use: the process that becomes the user's command needs none of it
 
     low, high = ephemeral_range()
     return {
-        "python": ".".join(map(str, sys.version_info[:3])), "package": version("pytest-loadtest"), "node": platform.node(),
-        "cores": len(os.sched_getaffinity(0)), "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ports": high - low + 1,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "package": version("pytest-loadtest"),
+        "node": platform.node(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "ports": high - low + 1,
         "unusable": {source: reason for source in sources if (reason := _why_unusable(source))},
         "missing": [name for name in NEEDED if find_spec(name) is None],
         # Processes with the same kernel and the same time namespace have one CLOCK_MONOTONIC.
         "clock": boot_id() + str(Path("/proc/self/ns/time").readlink()),
-    }  # fmt: skip
+    }
 
 
 def _why_unusable(source: str) -> str | None:
@@ -118,12 +136,17 @@ def _why_unusable(source: str) -> str | None:
 
 
 def boot_id() -> str:
-    """Return the number of this machine's boot, which no other machine has. Containers on one machine share it."""
+    """Return the number of this machine's boot, which no other machine has.
+
+    Containers on one machine share it.
+    """
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
-    """Return a hash of each file by its path below ``root``; of a file that is not there, an empty text."""
+    """Return a hash of each file by its path below ``root``; of a file that is not there, an empty
+    text.
+    """
     files = {path: root / path for path in sorted(paths)}
     return {
         path: hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
@@ -132,16 +155,28 @@ def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
 
 
 def different_files(host: str, there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
-    """Describe the first file that a host has in another version than the controller, or None. :param there: the host's hashes, by path."""
+    """Describe the first file that a host has in another version than the controller, or None.
+
+    :param there: the host's hashes, by path.
+    """
     for path, hash_there in there.items():
         if here[path] != hash_there:
-            version = f"is {hash_there} on host {host}, and {here[path] or 'missing'} on the controller's (SHA-256)"
-            return f"{path} {version}: copy the controller's tests and profiles to the directory of the host"
+            version = (
+                f"is {hash_there} on host {host}, and {here[path] or 'missing'} on the "
+                "controller's (SHA-256)"
+            )
+            return (
+                f"{path} {version}: copy the controller's tests and profiles to the directory of "
+                "the host"
+            )
     return None
 
 
 def main(arguments: list[str]) -> None:
-    """Run one of the commands. What xdist appends for a Python of its own (``-u -c …``) is left out."""
+    """Run one of the commands.
+
+    What xdist appends for a Python of its own (``-u -c …``) is left out.
+    """
     role, word, *_ = arguments
     if role == "connect":
         remote = decode(word)
@@ -157,12 +192,15 @@ def main(arguments: list[str]) -> None:
     if role != "serve":
         _answer(role, settings["sources"])
         return
-    # This package may be a file that only this process has open (--load-fleet); under this name, the processes that it starts find it too.
+    # This package may be a file that only this process has open (--load-fleet); under this name,
+    # the processes that it starts find it too.
     sys.path[:] = [entry.replace("/proc/self/", f"/proc/{os.getpid()}/") for entry in sys.path]
-    # pytest rewrites the assertions of plugins when it imports them, and warns of those that are imported already.
+    # pytest rewrites the assertions of plugins when it imports them, and warns of those that are
+    # imported already.
     for name in [name for name in sys.modules if name.partition(".")[0] == "pytest_loadtest"]:
         del sys.modules[name]
-    # As with `python -c`: execnet's first line is an expression whose value is the code of its worker, which expects to be `__main__`.
+    # As with `python -c`: execnet's first line is an expression whose value is the code of its
+    # worker, which expects to be `__main__`.
     exec(eval(sys.stdin.readline()), sys.modules["__main__"].__dict__)
 
 

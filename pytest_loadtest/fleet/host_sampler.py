@@ -1,9 +1,11 @@
 """Samples the workers of another host than the controller's, in a process of its own on that host.
 
-One worker of the host starts it (:class:`HostSampler`) before load runs, and sends the samples to the controller when a phase is over. A
-process of its own, because sampling would take the interpreter lock from the engine of the worker. It has the same sources as the
-controller has for workers on its host, and ends with its standard input, so it does not outlive the worker. It reads one JSON object a
-line, ``{"begin": …}`` or ``{"end": …}``, and answers the latter with one line. Sampling never ends a run: a failure is what it sends.
+One worker of the host starts it (:class:`HostSampler`) before load runs, and sends the samples to
+the controller when a phase is over. A process of its own, because sampling would take the
+interpreter lock from the engine of the worker. It has the same sources as the controller has for
+workers on its host, and ends with its standard input, so it does not outlive the worker. It reads
+one JSON object a line, ``{"begin": …}`` or ``{"end": …}``, and answers the latter with one line.
+Sampling never ends a run: a failure is what it sends.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ STARTING: Final = 30.0
 ENDING: Final = LONGEST + 2 * MARGIN
 """s for its answer at the end of a phase."""
 CODE: Final = f"import sys; sys.path += sys.argv[1:]; from {__name__} import main; main()"
-"""The process finds this package as the worker does, after all others: pytest puts folders of tests first, which may have any names."""
+"""The process finds this package as the worker does, after all others: pytest puts folders of tests
+first, which may have any names.
+"""
 IDLE: Final = 20  # ms between two calls of ``alive``
 
 
@@ -46,7 +50,10 @@ def part_file(folder: Path, leader: str) -> Path:
 
 
 def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
-    """Return the telemetry of a process that failed. :param lost: it had begun, so a conclusion without its samples is unknown."""
+    """Return the telemetry of a process that failed.
+
+    :param lost: it had begun, so a conclusion without its samples is unknown.
+    """
     text = f"sampling of {', '.join(order.workers)}: {reason}"
     return Telemetry.of_rows(
         [],
@@ -60,7 +67,8 @@ class HostSampler:
     """The worker's end of the process.
 
     :param order: None: another process samples this worker, and nothing is done here.
-    :param alive: called while the process is waited for: keeps connections alive, and raises the error that ends the run.
+    :param alive: called while the process is waited for: keeps connections alive, and raises the
+        error that ends the run.
     """
 
     def __init__(self, order: HostSampling | None, alive: Callable[[], None]) -> None:
@@ -90,10 +98,16 @@ class HostSampler:
             return
         assert phase.clock is not None, "the worker is on another host"
         self._begun[workload] = part_file(phase.folder, next(iter(self._order.workers)))
-        self._send({
-            "begin": workload, "start": phase.start, "clock": asdict(phase.clock), "host": self._order.host,
-            "workers": dict(self._order.workers), "addresses": self._order.addresses.get(workload, ()),
-        })  # fmt: skip
+        self._send(
+            {
+                "begin": workload,
+                "start": phase.start,
+                "clock": asdict(phase.clock),
+                "host": self._order.host,
+                "workers": dict(self._order.workers),
+                "addresses": self._order.addresses.get(workload, ()),
+            }
+        )
 
     def end(self, link: Link) -> None:
         """Send the samples of the phases that are over."""
@@ -119,7 +133,9 @@ class HostSampler:
             self._fail("ended")
 
     def _answer(self, seconds: float) -> bytes | None:
-        """Return the next line of the process; None if there is none, with the reason in ``_failure``."""
+        """Return the next line of the process; None if there is none, with the reason in
+        ``_failure``.
+        """
         if self._process is None or self._failure:
             return None
         assert self._process.stdout is not None

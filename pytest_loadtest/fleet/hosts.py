@@ -1,6 +1,8 @@
-"""``--load-hosts``: reads the list of hosts, checks each host, and describes their workers to pytest-xdist.
+"""``--load-hosts``: reads the list of hosts, checks each host, and describes their workers to
+pytest-xdist.
 
-Called on the controller before xdist starts its workers. A host with another version of this package or of Python is rejected.
+Called on the controller before xdist starts its workers. A host with another version of this
+package or of Python is rejected.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ _LISTED = re.compile(r"(?:(?P<workers>[1-9]\d*)\*)?(?P<name>[A-Za-z0-9][A-Za-z0-
 
 
 def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
-    """Read the option: a YAML file, or names of hosts for ``ssh``: ``build1,4*build2``, each with its number of workers.
+    """Read the option: a YAML file, or names of hosts for ``ssh``: ``build1,4*build2``, each with
+    its number of workers.
 
-    :param folder: the folder to which a relative file name is relative. :raises UsageError: the file is missing or invalid.
+    :param folder: the folder to which a relative file name is relative.
+    :raises UsageError: the file is missing or invalid.
     """
     path = folder / option
     if path.is_file():
@@ -39,7 +43,8 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
     entries = [_LISTED.fullmatch(word) for word in option.split(",")]
     if option.endswith((".yaml", ".yml")) or not all(entries):
         raise UsageError(
-            f"--load-hosts {option}: {path} is not a file: write a YAML file of hosts, or names that ssh knows (4*build1,build2)"
+            f"--load-hosts {option}: {path} is not a file: write a YAML file of hosts, or names "
+            "that ssh knows (4*build1,build2)"
         )
     hosts = tuple(
         HostEntry(
@@ -53,13 +58,16 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
     repeated = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
     if repeated:
         raise UsageError(
-            f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of workers: 2*{repeated[0]}"
+            f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of "
+            f"workers: 2*{repeated[0]}"
         )
     return hosts
 
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
-    """Return the name of the host on which each ``python=`` of :func:`worker_specs` starts a worker."""
+    """Return the name of the host on which each ``python=`` of :func:`worker_specs` starts a
+    worker.
+    """
     return {
         connect_command(entry.command, entry.python, entry.directory): entry.name
         for entry in entries
@@ -67,7 +75,10 @@ def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
 
 
 def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
-    """Return the ``--tx`` of pytest-xdist for each worker. :param local: number of workers on this host, the first ones."""
+    """Return the ``--tx`` of pytest-xdist for each worker.
+
+    :param local: number of workers on this host, the first ones.
+    """
     commands = [
         (entry, connect_command(entry.command, entry.python, entry.directory)) for entry in entries
     ]
@@ -83,12 +94,16 @@ def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
 class HostFacts:
     """The facts that a host reports about itself.
 
-    :param python: version of its Python. :param package: version of this package there. :param node: its own name.
+    :param python: version of its Python.
+    :param package: version of this package there.
+    :param node: its own name.
     :param cores: cores that a worker may use. :param memory: bytes.
 
-    :param files: hard limit of open files of a process. :param ports: number of ephemeral ports of one address.
+    :param files: hard limit of open files of a process.
+    :param ports: number of ephemeral ports of one address.
     :param unusable: source addresses that no connection of this host can come from → the reason.
-    :param missing: modules that a worker needs and its Python lacks. :param clock: equal for all processes with the same CLOCK_MONOTONIC.
+    :param missing: modules that a worker needs and its Python lacks.
+    :param clock: equal for all processes with the same CLOCK_MONOTONIC.
     """
 
     python: str
@@ -109,7 +124,11 @@ class HostFacts:
 def host_shares(
     entries: Sequence[HostEntry], facts: Mapping[str, HostFacts], local: int
 ) -> tuple[HostShare, ...]:
-    """Return the hosts with their parts of the workers. :param facts: by name of the host. :param local: number of workers on this host."""
+    """Return the hosts with their parts of the workers.
+
+    :param facts: by name of the host.
+    :param local: number of workers on this host.
+    """
     of = local + sum(entry.workers for entry in entries)
     shares = [
         HostShare(
@@ -133,20 +152,28 @@ def host_shares(
 
 
 def machine_of(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
-    """Return the resources of a host. :param entry: its entry in the file of hosts; None for this host."""
+    """Return the resources of a host.
+
+    :param entry: its entry in the file of hosts; None for this host.
+    """
     unlimited = 1 << 30
     files = unlimited if facts.files < 0 else facts.files  # RLIM_INFINITY is -1
     addresses = 1 if entry is None else max(len(entry.source_addresses), 1)
     return Machine(
-        cores=facts.cores, memory=facts.memory, files=files, ports=facts.ports * addresses, source_ports=facts.ports,
+        cores=facts.cores,
+        memory=facts.memory,
+        files=files,
+        ports=facts.ports * addresses,
+        source_ports=facts.ports,
         bandwidth=None if entry is None else entry.bits_per_second,
-    )  # fmt: skip
+    )
 
 
 def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
     """Query the facts of all hosts in parallel, and compare them with this host's.
 
-    :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names all such hosts.
+    :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names
+        all such hosts.
     """
     answers = query_hosts(entries)
     problems = [
@@ -158,7 +185,9 @@ def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
 
 
 def query_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts | str]:
-    """Return the facts of each host by its name; of a host that cannot be used, the problem with its remedy."""
+    """Return the facts of each host by its name; of a host that cannot be used, the problem with
+    its remedy.
+    """
     with ThreadPoolExecutor(len(entries)) as pool:
         return dict(zip((entry.name for entry in entries), pool.map(_query, entries), strict=True))
 
@@ -171,18 +200,31 @@ def _query(entry: HostEntry) -> HostFacts | str:
 def differing_host(facts: HostFacts) -> str | None:
     """Describe why workers cannot run on a host beside this one, with the remedy; None if they can."""
     here = host_facts()
-    # Micro versions of Python differ in no way that matters here; messages between workers are pickled objects of this package.
+    # Micro versions of Python differ in no way that matters here; messages between workers are
+    # pickled objects of this package.
     if facts.python.split(".")[:2] != here["python"].split(".")[:2]:
-        return f"its Python is {facts.python}, the controller's is {here['python']}: install the same minor version"
+        return (
+            f"its Python is {facts.python}, the controller's is {here['python']}: install the same "
+            "minor version"
+        )
     if facts.package != here["package"]:
         here_version = here["package"]
-        return f"its pytest-loadtest is {facts.package}, the controller's is {here_version}: pip install pytest-loadtest=={here_version}"
+        return (
+            f"its pytest-loadtest is {facts.package}, the controller's is {here_version}: pip "
+            f"install pytest-loadtest=={here_version}"
+        )
     if facts.unusable:
         addresses = ", ".join(f"{address} ({reason})" for address, reason in facts.unusable.items())
         add = f"ip address add {next(iter(facts.unusable))} dev DEVICE"
-        return f"it cannot connect from {addresses}: correct sourceAddresses, or give the host the address: {add}"
+        return (
+            f"it cannot connect from {addresses}: correct sourceAddresses, or give the host the "
+            f"address: {add}"
+        )
     if facts.missing:
-        return f"its Python lacks {', '.join(facts.missing)}: pip install them there (pip install pytest-loadtest=={here['package']} does)"
+        return (
+            f"its Python lacks {', '.join(facts.missing)}: pip install them there (pip install "
+            f"pytest-loadtest=={here['package']} does)"
+        )
     return None
 
 
@@ -215,9 +257,15 @@ def _why_no_facts(entry: HostEntry, done: subprocess.CompletedProcess[str]) -> s
     text = done.stderr.strip()
     last = text.splitlines()[-1] if text else "no error message"
     if "No module named" in last:
-        return f"{entry.python} there lacks pytest-loadtest ({last}): pip install it there, or name the Python that has it (python)"
+        return (
+            f"{entry.python} there lacks pytest-loadtest ({last}): pip install it there, or name "
+            "the Python that has it (python)"
+        )
     if "FileNotFoundError" in last and entry.directory is not None:
-        return f"it has no directory {entry.directory}: create it with the test files in it, or correct directory"
+        return (
+            f"it has no directory {entry.directory}: create it with the test files in it, or "
+            "correct directory"
+        )
     if done.returncode == 127 or "not found" in last:
         return f"{last}: name its Python by the full path (python)"
     return f"{entry.command} ended with status {done.returncode}: {last}: try {entry.command} true"

@@ -1,7 +1,9 @@
-"""SIGTERM, by which CI systems and process managers cancel a job, ends a session of load tests as Ctrl-C does: in order, samples kept.
+"""SIGTERM, by which CI systems and process managers cancel a job, ends a session of load tests as
+Ctrl-C does: in order, samples kept.
 
-The plugin installs the handler in every process of a session that has load tests, in its main thread, and the controller removes it at the
-end. A handler that somebody else has installed is never replaced.
+The plugin installs the handler in every process of a session that has load tests, in its main
+thread, and the controller removes it at the end. A handler that somebody else has installed is
+never replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def interrupt_on_sigterm() -> None:
-    """Raise KeyboardInterrupt on SIGTERM, unless it has a handler already. Only the main thread may install handlers."""
+    """Raise KeyboardInterrupt on SIGTERM, unless it has a handler already.
+
+    Only the main thread may install handlers.
+    """
     if (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

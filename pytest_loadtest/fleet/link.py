@@ -1,7 +1,8 @@
-"""A worker's connection to the controller: messages out, an inbox, and the meetings at which all workers wait for each other.
+"""A worker's connection to the controller: messages out, an inbox, and the meetings at which all
+workers wait for each other.
 
-Used on every worker, in the thread that drives load; the body of a live test sends its commands from a second thread. Messages about
-another run or attempt are dropped. What a worker may receive:
+Used on every worker, in the thread that drives load; the body of a live test sends its commands
+from a second thread. Messages about another run or attempt are dropped. What a worker may receive:
 
 =====================  =========================================================================
 while it               messages
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.changes import Change
 
 FILE_PART = 1 << 20
-"""Bytes of a sample file in one message: large enough that messages cost little, small enough that others get through in between."""
+"""Bytes of a sample file in one message: large enough that messages cost little, small enough that
+others get through in between.
+"""
 
 Phase = tuple[str, str]  # names of the workload and the phase
 A = TypeVar("A", bound="StepAnswer")
@@ -84,20 +87,27 @@ class Link:
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         """The controller's answers to commands of the test's body."""
         self.measured_since: int | None = None
-        """The instant at which the first message of the measured phase is due, ns; None until it is known."""
+        """The instant at which the first message of the measured phase is due, ns; None until it is
+        known.
+        """
         self.assignments: Sequence[WorkloadAssignment] = ()
         """The worker's shares, one for each workload; empty until the controller has sent them."""
         self.aborted = False
         """True once the profile's ``abort`` section has ended a workload."""
         self.before_cleanup: Callable[[], None] = lambda: None
-        """Called on the lead after all clients are closed and before anything of the run is deleted."""
+        """Called on the lead after all clients are closed and before anything of the run is
+        deleted.
+        """
 
     def meet(self, step: RunStep, answer: type[A], *, idle: Callable[[], None] | None = None) -> A:
-        """Wait until every worker of the run has reached the meeting of the step; return the controller's answer.
+        """Wait until every worker of the run has reached the meeting of the step; return the
+        controller's answer.
 
-        :param answer: the class of the answer. :param idle: called repeatedly while waiting, so that drivers can keep their connections
+        :param answer: the class of the answer.
+        :param idle: called repeatedly while waiting, so that drivers can keep their connections
             alive.
-        :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
+        :raises BrokenRun, UsageError: the run was given up.
+        :raises Released: it ended without this worker.
         """
         self._waits_for = type(step)
         self._send(Meet(self.key, step))
@@ -120,7 +130,8 @@ class Link:
     def process_messages(self) -> None:
         """Handle the messages that have arrived, without waiting.
 
-        :raises BrokenRun, UsageError: the run was given up. :raises Released: it ended without this worker.
+        :raises BrokenRun, UsageError: the run was given up.
+        :raises Released: it ended without this worker.
         """
         while not self._inbox.empty():
             self._handle(self._inbox.get())
@@ -149,7 +160,10 @@ class Link:
         self.process_messages()
 
     def send_parts(self, stream: BinaryIO, target: Path) -> None:
-        """Send the content of a file to the controller in parts. The channel takes no more than it can carry, so memory is bounded."""
+        """Send the content of a file to the controller in parts.
+
+        The channel takes no more than it can carry, so memory is bounded.
+        """
         part = stream.read(FILE_PART)
         while part:
             following = stream.read(FILE_PART)
@@ -169,7 +183,9 @@ class Link:
         self._send(Failed(self.key, portable(error)))
 
     def _handle(self, message: ControllerMessage) -> StepAnswer | None:
-        """Handle a message; return the answer if it has one to the step at whose meeting this worker waits."""
+        """Handle a message; return the answer if it has one to the step at whose meeting this
+        worker waits.
+        """
         if isinstance(message, SessionClosed):
             raise NoData("the controller went away")
         if isinstance(message, ReadClock) or message.key != self.key:
@@ -221,7 +237,9 @@ class PhaseControl:
 
 
 def portable(error: BaseException) -> Exception:
-    """Return the error as one that can be pickled, and that does not blame the target without evidence."""
+    """Return the error as one that can be pickled, and that does not blame the target without
+    evidence.
+    """
     if isinstance(error, (BrokenRun, UsageError)):
         return error
     if isinstance(error, KeyboardInterrupt):

@@ -1,7 +1,8 @@
 """The changes that the body of a live test may make while its load runs.
 
-Called by the run controller for a command of the body, under the rendezvous' lock. Each function either returns a change that can still
-take effect on all workers at one instant, or raises a :class:`~pytest_loadtest.errors.UsageError` that says what to do instead.
+Called by the run controller for a command of the body, under the rendezvous' lock. Each function
+either returns a change that can still take effect on all workers at one instant, or raises a
+:class:`~pytest_loadtest.errors.UsageError` that says what to do instead.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ if TYPE_CHECKING:
 def measured_workload(workloads: Sequence[WorkloadRun], *, driving: bool) -> WorkloadRun:
     """Return the workload that is being measured. :param driving: whether a phase is in progress.
 
-    :raises UsageError: there is none, or there are several. :raises RunAborted: the run was aborted.
+    :raises UsageError: there is none, or there are several.
+    :raises RunAborted: the run was aborted.
     """
     workload = workloads[0]
     if len(workloads) > 1:
         raise UsageError(
-            "cannot change a running load with several workloads: ambiguous; give each workload a test of its own"
+            "cannot change a running load with several workloads: ambiguous; give each workload a "
+            "test of its own"
         )
     record = workload.record
     if record is not None and record.aborted:
         raise RunAborted(record.aborted.reason)
     if record is None or workload.folder is None or record.ends is not None or not driving:
         raise UsageError(
-            "cannot change the load: no phase is being measured; begin the load first, and change it before its end"
+            "cannot change the load: no phase is being measured; begin the load first, and change "
+            "it before its end"
         )
     return workload
 
@@ -46,22 +50,26 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     record = workload.current
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
         raise UsageError(
-            "messages: 0 in the profile: the run sends no messages, so their rate and sizes cannot be changed"
+            "messages: 0 in the profile: the run sends no messages, so their rate and sizes "
+            "cannot be changed"
         )
     if record.phase.stages and kind in ("rate", "distribution", "consumers"):
         raise UsageError(
-            "the profile's stages say what changes when: leave them out to change things from the test's body"
+            "the profile's stages say what changes when: leave them out to change things from the "
+            "test's body"
         )
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
             raise UsageError(
-                "skew.messageSizes in the profile: each topic has its own size, so there are no weights to change"
+                "skew.messageSizes in the profile: each topic has its own size, so there are no "
+                "weights to change"
             )
         check_weights(argument, workload.plan.bucket_names)
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
         raise UsageError(
-            f"load.set_consumers({argument!r}): from 0 to {most}, the profile's consumerPerSubscription; raise it there"
+            f"load.set_consumers({argument!r}): from 0 to {most}, the profile's "
+            "consumerPerSubscription; raise it there"
         )
     at = max(now - record.start, 0) + CHANGE_IN
     if kind != "end" and at >= record.duration:

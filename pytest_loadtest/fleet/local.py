@@ -1,7 +1,9 @@
-"""A fleet of one worker: this process is the worker and the controller, without xdist and with ``-n 0``.
+"""A fleet of one worker: this process is the worker and the controller, without xdist and with ``-n
+0``.
 
-The plugin's session calls it for each load test, in the thread of the test (or of a live load). Messages are handed over by direct calls,
-so that a single process runs the same code as a fleet under xdist.
+The plugin's session calls it for each load test, in the thread of the test (or of a live load).
+Messages are handed over by direct calls, so that a single process runs the same code as a fleet
+under xdist.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class LocalFleet:
     def run(self, request: Request, on_link: Callable[[Link], None] | None = None) -> RunResult:
         """Drive the load that a test requests and return its result.
 
-        :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.
+        :param on_link: called with this worker's connection before the run begins.
+        :raises BrokenRun, UsageError: see :func:`take_part`.
         """
         from pytest_loadtest.fleet.member import take_part
 

@@ -1,7 +1,8 @@
 """The measurements of a run folder, including the metrics of users' hooks, before they are judged.
 
-Called by the controller in the thread that answers a meeting, through :class:`~pytest_loadtest.fleet.spark_service.SparkService`, and by
-the command ``aggregate``. A failure in users' code never costs the run its own measurements: it is kept as text.
+Called by the controller in the thread that answers a meeting, through
+:class:`~pytest_loadtest.fleet.spark_service.SparkService`, and by the command ``aggregate``. A
+failure in users' code never costs the run its own measurements: it is kept as text.
 """
 
 from __future__ import annotations
@@ -82,9 +83,12 @@ def measure_run(spark: SparkSession, folder: Path, custom: Custom | None = None)
 def custom_metrics(
     custom: Custom, spark: SparkSession, run: RunFile, files: SampleFiles
 ) -> tuple[dict[str, CustomValue], str]:
-    """Call users' hook; return its metrics by name, and the traceback of an error in it (empty without one)."""
+    """Call users' hook; return its metrics by name, and the traceback of an error in it (empty
+    without one).
+    """
     try:
-        # Frames of samples that are stored elsewhere are read by code of this package, which a cluster does not have.
+        # Frames of samples that are stored elsewhere are read by code of this package, which a
+        # cluster does not have.
         with for_workers() if files.location is not None else nullcontext():
             returned = custom(spark, SampledRun.of(run, files.folder), Samples(spark, files))
         return {_name(name): _value(name, value) for name, value in returned.items()}, ""

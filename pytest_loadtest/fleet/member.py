@@ -1,7 +1,9 @@
 """A worker's part in one run, from the first meeting to the verdict, with and without xdist.
 
-:class:`~pytest_loadtest.fleet.local.LocalFleet` and :class:`~pytest_loadtest.fleet.xdist.GangWorker` call :func:`take_part` on every
-worker, in the thread that then drives load. It reports every error to the controller, and closes its clients in any case.
+:class:`~pytest_loadtest.fleet.local.LocalFleet` and
+:class:`~pytest_loadtest.fleet.xdist.GangWorker` call :func:`take_part` on every worker, in the
+thread that then drives load. It reports every error to the controller, and closes its clients in
+any case.
 """
 
 from __future__ import annotations
@@ -70,10 +72,12 @@ if TYPE_CHECKING:
     Meet = Callable[[str, str], int]
     Idle = Callable[[], None]
 
-# Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is released sooner than after Python's
-# default of 5 ms, because a timestamp taken in such a thread would be late by as much.
+# Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is
+# released sooner than after Python's default of 5 ms, because a timestamp taken in such a thread
+# would be late by as much.
 SWITCH_INTERVAL = 0.0005
-# While samples are stored: seconds between two polls of the drivers, and between two signs of life for the controller.
+# While samples are stored: seconds between two polls of the drivers, and between two signs of life
+# for the controller.
 IDLE_SECONDS, BUSY_SECONDS = 0.02, 1.0
 
 
@@ -94,7 +98,8 @@ def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
             if lead:
                 link.before_cleanup()
                 for share in shares:
-                    # a run may be lost because its target hangs: then its topics cannot be deleted, which is no new error
+                    # a run may be lost because its target hangs: then its topics cannot be deleted,
+                    # which is no new error
                     with contextlib.suppress(*[TargetError] * (link.aborted or is_silent)):
                         share.driver.cleanup()
         return link.meet(AwaitVerdict(), Result).result
@@ -119,10 +124,19 @@ class WorkloadShare:
             self.pool.bodies
         )  # generates the payloads before load runs, not with the first message
         context = DriverContext(
-            target=assigned.target, settings=profile.driver, clock=clock, run=assigned.run, nonce=assigned.nonce,
-            worker=assigned.worker, topology=assigned.topology, pool=self.pool, checksum=profile.checksum, ordered=assigned.ordered,
-            sources=assigned.sources, broker=profile.broker.settings if assigned.target.started else {},
-        )  # fmt: skip
+            target=assigned.target,
+            settings=profile.driver,
+            clock=clock,
+            run=assigned.run,
+            nonce=assigned.nonce,
+            worker=assigned.worker,
+            topology=assigned.topology,
+            pool=self.pool,
+            checksum=profile.checksum,
+            ordered=assigned.ordered,
+            sources=assigned.sources,
+            broker=profile.broker.settings if assigned.target.started else {},
+        )
         self.driver: Driver = driver_class(profile.driver.name, choose_client(profile).client)(
             context
         )  # type: ignore[call-arg]
@@ -132,7 +146,8 @@ class WorkloadShare:
             0,
             0,
         )  # foreign, corrupt and straggling messages up to the last phase's end
-        # the folder of samples that move when the phase is over, and their target: a folder on the controller's host, or a location
+        # the folder of samples that move when the phase is over, and their target: a folder on the
+        # controller's host, or a location
         self._samples: tuple[Path, Path | str] | None = None
         self._scratch: ScratchFolder | None = None
         self._connected: dict[str, tuple[int, int, int, int | None]] = {}
@@ -140,7 +155,8 @@ class WorkloadShare:
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
         """Connect the consumers that take messages from the beginning.
 
-        :param meet: clients (``consumers``, ``producers``) and workload → the instant at which the first may begin to connect, ns.
+        :param meet: clients (``consumers``, ``producers``) and workload → the instant at which the
+            first may begin to connect, ns.
         :param idle: handles messages of the controller, and polls the worker's other drivers.
         """
         assigned, share = self.assigned, self.assigned.assignment.consumers
@@ -163,18 +179,33 @@ class WorkloadShare:
         assigned, profile = self.assigned, self.assigned.profile
         with self._connecting("producers", stream_column(assigned.assignment.streams), meet, idle):
             self.driver.open_producers(stream_list(assigned.assignment.streams))
-        self.engine = Engine(Setup(
-            driver=self.driver, clock=self._clock, pool=self.pool, topology=assigned.topology, streams=assigned.assignment.streams,
-            opened=self._opened, later=self._later, nonce=assigned.nonce, seed=profile.seed, key_distributor=profile.key_distributor,
-            max_send_delay=profile.max_send_delay, ordered=assigned.ordered, bounds=assigned.bounds, delays=profile.delays,
-            timely_bounds=assigned.timely_bounds, timely_seconds=assigned.timely_seconds,
-        ))  # fmt: skip
+        self.engine = Engine(
+            Setup(
+                driver=self.driver,
+                clock=self._clock,
+                pool=self.pool,
+                topology=assigned.topology,
+                streams=assigned.assignment.streams,
+                opened=self._opened,
+                later=self._later,
+                nonce=assigned.nonce,
+                seed=profile.seed,
+                key_distributor=profile.key_distributor,
+                max_send_delay=profile.max_send_delay,
+                ordered=assigned.ordered,
+                bounds=assigned.bounds,
+                delays=profile.delays,
+                timely_bounds=assigned.timely_bounds,
+                timely_seconds=assigned.timely_seconds,
+            )
+        )
 
     @contextlib.contextmanager
     def _connecting(
         self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle
     ) -> Iterator[None]:
-        """Pace the connections opened in the block if the profile has a rate; note their duration and CPU time.
+        """Pace the connections opened in the block if the profile has a rate; note their duration
+        and CPU time.
 
         :param numbers: the position of each connection among those of all workers.
         """
@@ -252,7 +283,8 @@ class WorkloadShare:
         return here
 
     def _temporary_folder(self, *, stored: bool) -> Path:
-        # Samples that a killed worker would have stored elsewhere are kept for the user; others cannot be used any more.
+        # Samples that a killed worker would have stored elsewhere are kept for the user; others
+        # cannot be used any more.
         if stored:
             return Path(tempfile.mkdtemp(prefix="loadtest-samples-"))
         self._scratch = ScratchFolder("loadtest-unsent-")
@@ -265,7 +297,10 @@ class WorkloadShare:
             self._scratch = None
 
     def end(self, link: Link, idle: Idle) -> PhaseFinished:
-        """Close the samples of the phase that is over. :param idle: polls the worker's drivers while samples are stored."""
+        """Close the samples of the phase that is over.
+
+        :param idle: polls the worker's drivers while samples are stored.
+        """
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             counts, evidence = (
@@ -279,32 +314,46 @@ class WorkloadShare:
             foreign, corrupt, stragglers = (
                 now - then for now, then in zip(self._counted, before, strict=True)
             )
-            recorder.close({
-                "opening": {
-                    name: document(distribution) for name, times in self.driver.opening_times().items()
-                    if name != "up" and (distribution := histogram(times)) is not None
-                },
-                "connecting": self._connected,
-                "arrivals": dict(self.engine.inbox.arrivals.seconds),
-                "nonce": self.assigned.nonce, "foreign": foreign, "corrupt": corrupt, "stragglers": stragglers,
-                "evidence": {
-                    "cpu": evidence.cpu, "stalled": evidence.stalled, "longest_stall": evidence.longest_stall, "gc": evidence.gc,
-                    "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
-                    "pauses": {
-                        **self.engine.pauses.document(exact=self.driver.facts().stamps == "kernel"),
-                        "late": self.engine.sender.late.document(),
+            recorder.close(
+                {
+                    "opening": {
+                        name: document(distribution)
+                        for name, times in self.driver.opening_times().items()
+                        if name != "up" and (distribution := histogram(times)) is not None
                     },
-                },
-            })  # fmt: skip
+                    "connecting": self._connected,
+                    "arrivals": dict(self.engine.inbox.arrivals.seconds),
+                    "nonce": self.assigned.nonce,
+                    "foreign": foreign,
+                    "corrupt": corrupt,
+                    "stragglers": stragglers,
+                    "evidence": {
+                        "cpu": evidence.cpu,
+                        "stalled": evidence.stalled,
+                        "longest_stall": evidence.longest_stall,
+                        "gc": evidence.gc,
+                        "seconds": dict(zip(EVIDENCE, evidence.seconds.T.tolist(), strict=True)),
+                        "pauses": {
+                            **self.engine.pauses.document(
+                                exact=self.driver.facts().stamps == "kernel"
+                            ),
+                            "late": self.engine.sender.late.document(),
+                        },
+                    },
+                }
+            )
         if self._samples is not None:
             self._move_samples(link, *self._samples, idle)
         sender, received = self.engine.sender, self.engine.inbox.counts.received
         # At QoS 0 an acknowledgement only says that the kernel took the message.
         acknowledged = self.assigned.profile.publish_acks and sender.counts.acked > 0
         return PhaseFinished(
-            ends=sender.ends, marks=sender.marks, disconnected=self.driver.disconnected(), answered=acknowledged or received > 0,
+            ends=sender.ends,
+            marks=sender.marks,
+            disconnected=self.driver.disconnected(),
+            answered=acknowledged or received > 0,
             unanswered=sender.counts.in_flight > 0,
-        )  # fmt: skip
+        )
 
     def _move_samples(self, link: Link, here: Path, there: Path | str, idle: Idle) -> None:
         if isinstance(there, Path):
@@ -400,7 +449,10 @@ def _phases(
 
 
 def _send_samples(link: Link, here: Path, there: Path) -> None:
-    """Send the samples of a phase to the controller. The manifest is sent last, as it is written last."""
+    """Send the samples of a phase to the controller.
+
+    The manifest is sent last, as it is written last.
+    """
     files = sorted(
         (file for file in here.rglob("*") if file.is_file()),
         key=lambda file: (file.parent == here, file),
@@ -410,7 +462,8 @@ def _send_samples(link: Link, here: Path, there: Path) -> None:
 
 
 def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) -> None:
-    """Store the samples of a phase in a thread, while connections and the controller are kept alive.
+    """Store the samples of a phase in a thread, while connections and the controller are kept
+    alive.
 
     :raises NoData: they cannot be written.
     """
@@ -439,7 +492,8 @@ def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) 
             storing.join(IDLE_SECONDS)
             idle()
             link.process_messages()
-            # Without progress there is no sign, so that the controller does not wait for ever for a disk that hangs.
+            # Without progress there is no sign, so that the controller does not wait for ever for a
+            # disk that hangs.
             if progressed.is_set() and time.monotonic() - last_sign > BUSY_SECONDS:
                 progressed.clear()
                 last_sign = time.monotonic()
@@ -452,7 +506,9 @@ def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) 
 
 @contextlib.contextmanager
 def _frozen_garbage() -> Iterator[None]:
-    """Exclude the objects that exist before the load from garbage collection, so that no collection stalls the engine by walking them."""
+    """Exclude the objects that exist before the load from garbage collection, so that no collection
+    stalls the engine by walking them.
+    """
     gc.collect()
     gc.freeze()
     try:

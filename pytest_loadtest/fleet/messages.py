@@ -1,7 +1,9 @@
-"""The messages between the controller and the workers: one frozen class for each direction and meaning.
+"""The messages between the controller and the workers: one frozen class for each direction and
+meaning.
 
-Created on one side and read on the other, pickled between processes under xdist. First come the payloads, then the steps of a run with
-their answers, then what a worker sends, then what the controller sends. Both sides dispatch by the type of a message.
+Created on one side and read on the other, pickled between processes under xdist. First come the
+payloads, then the steps of a run with their answers, then what a worker sends, then what the
+controller sends. Both sides dispatch by the type of a message.
 """
 
 from __future__ import annotations
@@ -41,10 +43,14 @@ class Part:
 class Request:
     """The load that a test requests.
 
-    :param nodeid: the test's. :param profile: the content of the file. :param parts: its workloads, which run together; mostly one.
-    :param source: the path of the profile, as shown in results. :param broker: the mode that the marker sets, or None.
+    :param nodeid: the test's.
+    :param profile: the content of the file.
+    :param parts: its workloads, which run together; mostly one.
+    :param source: the path of the profile, as shown in results.
+    :param broker: the mode that the marker sets, or None.
     :param target: the marker's URL, or None. :param admin: the marker's admin URL, or None.
-    :param security_line: the line of ``target.security`` in the file, or None. :param broker_line: the line of ``driver.broker``, or None.
+    :param security_line: the line of ``target.security`` in the file, or None.
+    :param broker_line: the line of ``driver.broker``, or None.
     :param cluster_line: the line of ``broker``, or None.
     """
 
@@ -65,7 +71,8 @@ class Request:
 class Disturbance:
     """A request of the test's body to end, start or restart the target.
 
-    :param action: ``kill``, ``start`` or ``restart``. :param role, number: one process of a cluster; number None: the whole target.
+    :param action: ``kill``, ``start`` or ``restart``.
+    :param role, number: one process of a cluster; number None: the whole target.
     :param kill: restart with SIGKILL.
     """
 
@@ -85,12 +92,16 @@ class Disturbance:
 class WorkloadAssignment:
     """One worker's share of one workload.
 
-    :param workload: its name if there are several, otherwise empty. :param bounds: latencies, ns, whose exceedances the controller counts
-        while load runs. :param opened: consumers of each subscription that are connected before load begins.
-    :param disk: bytes that the plan needs for the samples of all workers. :param rate: msg/s, all streams together, on average.
+    :param workload: its name if there are several, otherwise empty.
+    :param bounds: latencies, ns, whose exceedances the controller counts while load runs.
+    :param opened: consumers of each subscription that are connected before load begins.
+    :param disk: bytes that the plan needs for the samples of all workers.
+    :param rate: msg/s, all streams together, on average.
     :param clock: relation of the worker's clock to the controller's; None on the controller's host.
-    :param sources: addresses that the worker's connections come from, in turn; empty: the system chooses.
-    :param timely_bounds: latencies, ns; the worker reports by second how many copies took no longer, for the last ``timely_seconds``.
+    :param sources: addresses that the worker's connections come from, in turn; empty: the system
+        chooses.
+    :param timely_bounds: latencies, ns; the worker reports by second how many copies took no
+        longer, for the last ``timely_seconds``.
     """
 
     workload: str
@@ -117,8 +128,10 @@ class WorkloadAssignment:
 class WorkerLocation:
     """A worker's process, so that it can be sampled.
 
-    :param pid: its process id, as in its /proc. :param processes: the namespace of this id. :param network: the namespace of its sockets.
-        Each has a name that no other namespace has on any host.
+    :param pid: its process id, as in its /proc.
+    :param processes: the namespace of this id.
+    :param network: the namespace of its sockets. Each has a name that no other namespace has on any
+        host.
     """
 
     pid: int
@@ -130,8 +143,10 @@ class WorkerLocation:
 class HostSampling:
     """The samples that one worker takes of workers on its host, itself the first of them.
 
-    :param host: its name. :param workers: process ids by worker, all in one namespace. :param addresses: host and port of each target, by
-        workload; empty if the sockets are sampled elsewhere.
+    :param host: its name.
+    :param workers: process ids by worker, all in one namespace.
+    :param addresses: host and port of each target, by workload; empty if the sockets are sampled
+        elsewhere.
     """
 
     host: str
@@ -143,9 +158,12 @@ class HostSampling:
 class StartPhase:
     """The next phase of one workload, to be started.
 
-    :param start: ns. :param folder: the folder for its samples; None if none are kept. :param wall: wall clock minus the run's clock, ns.
+    :param start: ns.
+    :param folder: the folder for its samples; None if none are kept.
+    :param wall: wall clock minus the run's clock, ns.
     :param clock: relation of the worker's clock to the controller's; None on the controller's host.
-    :param samples: the place of the samples when the phase is over, if it is not the folder: a path, or a URI.
+    :param samples: the place of the samples when the phase is over, if it is not the folder: a
+        path, or a URI.
     """
 
     phase: Phase
@@ -160,10 +178,14 @@ class StartPhase:
 class PhaseFinished:
     """A worker's report on one workload's phase, when its samples are closed.
 
-    :param ends: one past the last sequence of each of the worker's streams, in the order of its assignment.
-    :param marks: for each change ``(ns after the start, first sequence of each of those streams from then on)``, in the order in which the
-        worker applied them. :param disconnected: the clients without a connection when the drain ended; None if there were none.
-    :param answered: the target acknowledged or delivered a message in the phase. :param unanswered: it left messages without an answer.
+    :param ends: one past the last sequence of each of the worker's streams, in the order of its
+        assignment.
+    :param marks: for each change ``(ns after the start, first sequence of each of those streams
+        from then on)``, in the order in which the worker applied them.
+    :param disconnected: the clients without a connection when the drain ended; None if there were
+        none.
+    :param answered: the target acknowledged or delivered a message in the phase.
+    :param unanswered: it left messages without an answer.
     """
 
     ends: NDArray[np.int64]
@@ -181,11 +203,16 @@ class RunResult:
     properties: tuple[tuple[str, Any], ...]
 
 
-# The steps of a run, in their order. Every worker brings its own to a meeting, where all wait for each other, and gets an answer.
+# The steps of a run, in their order. Every worker brings its own to a meeting, where all wait for
+# each other, and gets an answer.
 
 
 class RunStep:
-    """One step of a run. ``work``: what a worker does before it reaches the meeting, for the error about one that does not."""
+    """One step of a run.
+
+    ``work``: what a worker does before it reaches the meeting, for the error about one that does
+    not.
+    """
 
     __slots__ = ()
     work: ClassVar[str]
@@ -198,7 +225,10 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class ClaimShares(RunStep):
-    """The first step: the workers want their shares of the load. The request of the lead decides."""
+    """The first step: the workers want their shares of the load.
+
+    The request of the lead decides.
+    """
 
     work = "ask for its share of the load"
     request: Request
@@ -206,7 +236,10 @@ class ClaimShares(RunStep):
 
 @dataclass(frozen=True, slots=True)
 class TargetPrepared(RunStep):
-    """Topics exist. :param facts: of each workload's driver, from the lead; None from the others."""
+    """Topics exist.
+
+    :param facts: of each workload's driver, from the lead; None from the others.
+    """
 
     work = "prepare the target"
     facts: tuple[DriverFacts, ...] | None
@@ -214,7 +247,10 @@ class TargetPrepared(RunStep):
 
 @dataclass(frozen=True, slots=True)
 class ClientsMade(RunStep):
-    """A profile with a rate of connections: the clients can begin to connect. :param clients: ``consumers`` or ``producers``."""
+    """A profile with a rate of connections: the clients can begin to connect.
+
+    :param clients: ``consumers`` or ``producers``.
+    """
 
     work = "make its clients"
     clients: str
@@ -228,7 +264,10 @@ class ClientsMade(RunStep):
 
 @dataclass(frozen=True, slots=True)
 class ConsumersConnected(RunStep):
-    """All consumers of the worker are connected. :param location: its process, so that it can be sampled."""
+    """All consumers of the worker are connected.
+
+    :param location: its process, so that it can be sampled.
+    """
 
     work = "connect its consumers"
     location: WorkerLocation
@@ -238,7 +277,8 @@ class ConsumersConnected(RunStep):
 class PhaseDone(RunStep):
     """The worker has finished a phase, or has connected its producers and can begin the first one.
 
-    :param number: of the phase, from 1; 0: none was driven yet. :param finished: by workload; None for one that had no phase.
+    :param number: of the phase, from 1; 0: none was driven yet.
+    :param finished: by workload; None for one that had no phase.
     """
 
     number: int
@@ -371,7 +411,10 @@ class ReportProgress:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A request of the test's body. :param kind: the method of the handle: ``rate``, ``end``, ``disturb`` …"""
+    """A request of the test's body.
+
+    :param kind: the method of the handle: ``rate``, ``end``, ``disturb`` …
+    """
 
     key: Key
     kind: str
@@ -395,7 +438,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SamplePart:
-    """A part of a sample file of another host. :param target: the file at the controller. :param last: nothing follows."""
+    """A part of a sample file of another host.
+
+    :param target: the file at the controller.
+    :param last: nothing follows.
+    """
 
     key: Key
     target: Path
@@ -418,7 +465,10 @@ class LoadItems:
 
 @dataclass(frozen=True, slots=True)
 class LeadsTest:
-    """The worker leads the test. :param description: what the controller needs to report the test if this worker dies."""
+    """The worker leads the test.
+
+    :param description: what the controller needs to report the test if this worker dies.
+    """
 
     key: Key
     description: Any
@@ -470,7 +520,10 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a step, once all workers have reached its meeting. :param step: the step's class."""
+    """The answer to a step, once all workers have reached its meeting.
+
+    :param step: the step's class.
+    """
 
     key: Key
     step: type[RunStep]

@@ -1,8 +1,11 @@
-"""Telemetry of one run: samples broker, workers and their connections while phases are recorded, and writes it next to the run's samples.
+"""Telemetry of one run: samples broker, workers and their connections while phases are recorded,
+and writes it next to the run's samples.
 
-The run controller begins and ends it with each phase of a workload; a thread of its own samples in between, in the controller's process.
-Workers on other hosts are sampled there (:mod:`~pytest_loadtest.fleet.host_sampler`), and their samples are merged at the end of a phase.
-Telemetry explains a verdict, so a source that cannot be sampled is listed as missing and never ends a run.
+The run controller begins and ends it with each phase of a workload; a thread of its own samples in
+between, in the controller's process. Workers on other hosts are sampled there
+(:mod:`~pytest_loadtest.fleet.host_sampler`), and their samples are merged at the end of a phase.
+Telemetry explains a verdict, so a source that cannot be sampled is listed as missing and never ends
+a run.
 """
 
 from __future__ import annotations
@@ -64,9 +67,11 @@ class Observing:
         hosts: Mapping[str, str],
         workloads: Sequence[WorkloadRun],
     ) -> list[HostSampling | None]:
-        """Return what each worker samples on its host: one worker of a host for all that it can see, None for the others.
+        """Return what each worker samples on its host: one worker of a host for all that it can
+        see, None for the others.
 
-        :param locations: by worker, in the order of ranks. :param hosts: name of the host of each worker that is on another one.
+        :param locations: by worker, in the order of ranks.
+        :param hosts: name of the host of each worker that is on another one.
         """
         here = worker_location()
         groups: dict[tuple[str, str, str], dict[str, int]] = {}
@@ -93,13 +98,17 @@ class Observing:
             )
         for (host, other), names in shared.items():
             self._away.append(
-                f"host {host}: sockets of {', '.join(names)}: counted on {other}, whose network they use"
+                f"host {host}: sockets of {', '.join(names)}: counted on {other}, whose network "
+                "they use"
             )
         orders = {next(iter(order.workers)): order for order in self._orders}
         return [orders.get(worker) for worker in locations]
 
     def begin(self, workload: WorkloadRun) -> None:
-        """Begin to sample a phase of the workload. In a phase that is not recorded, only counters over all phases are sampled."""
+        """Begin to sample a phase of the workload.
+
+        In a phase that is not recorded, only counters over all phases are sampled.
+        """
         from pytest_loadtest.observe.sampler import Sampler
 
         if workload.broker is None:
@@ -126,7 +135,8 @@ class Observing:
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
             missing.append(
-                "broker's CPU, memory, disk and sockets: its process was not started by the run on this machine"
+                "broker's CPU, memory, disk and sockets: its process was not started by the run "
+                "on this machine"
             )
         else:
             sources["broker"] = partial(
@@ -158,13 +168,21 @@ class Observing:
         if counters is None or (workload.folder is None and not counters.over_phases):
             return {}
         context = TelemetryContext(
-            target=target_address(facts), broker=facts.settings, settings=driver, run=workload.run, topology=workload.plan.topology,
-            fresh=workload.used is None, kept=self._kept.setdefault(workload.name, {}), ports=without,
-        )  # fmt: skip
+            target=target_address(facts),
+            broker=facts.settings,
+            settings=driver,
+            run=workload.run,
+            topology=workload.plan.topology,
+            fresh=workload.used is None,
+            kept=self._kept.setdefault(workload.name, {}),
+            ports=without,
+        )
         return {COUNTERS: partial(BackgroundSource, partial(counters, context))}
 
     def end(self, workload: WorkloadRun) -> None:
-        """Stop sampling, at the end of a phase or when the run was given up in it, and write the telemetry of a recorded phase."""
+        """Stop sampling, at the end of a phase or when the run was given up in it, and write the
+        telemetry of a recorded phase.
+        """
         sampler = self._samplers.pop(workload.name, None)
         telemetry = None if sampler is None else sampler.stop()
         if telemetry is not None and workload.folder is not None:
@@ -174,8 +192,8 @@ class Observing:
 def load_samplers(drivers: Iterable[str]) -> None:
     """Import what samples a phase, and what asks a target for its deliveries.
 
-    The start of a phase is decided before it is sampled, and 200 ms later its first message is due: on a busy machine the imports alone
-    take longer, and the generator would be late.
+    The start of a phase is decided before it is sampled, and 200 ms later its first message is due:
+    on a busy machine the imports alone take longer, and the generator would be late.
 
     :param drivers: the names of the workloads' drivers.
     """

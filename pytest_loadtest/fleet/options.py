@@ -109,7 +109,8 @@ def _history(text: str, root: Path) -> Path | None:
 def parse_samples_location(location: str, source: str, root: Path) -> str | None:
     """Return where samples are stored: a URI, or an absolute path; None if it is empty.
 
-    :param source: the option or ini key, for messages. :param root: a relative path is relative to it.
+    :param source: the option or ini key, for messages.
+    :param root: a relative path is relative to it.
     """
     if not location:
         return None

@@ -1,4 +1,6 @@
-"""The outages that the body of a live test makes: the whole target, or one process of a cluster, ended, started or restarted."""
+"""The outages that the body of a live test makes: the whole target, or one process of a cluster,
+ended, started or restarted.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Outages:
         self._restarts: list[Restart] = []
 
     def make(self, broker: Broker, disturbance: Disturbance) -> tuple[int, int | None]:
-        """Carry out a request of the body; return from when to when it was down. The phase may end in between.
+        """Carry out a request of the body; return from when to when it was down. The phase may end
+        in between.
 
         :raises UsageError: it is impossible. :raises TargetError: the target did not come up again.
         """
@@ -66,7 +69,8 @@ def _carry_out(broker: Broker, disturbance: Disturbance) -> None:
     if disturbance.number is None:
         if disturbance.action != "restart":
             raise UsageError(
-                f"{broker.facts.name}: name one process of a cluster, e.g. load.{disturbance.action}_{disturbance.role}(1)"
+                f"{broker.facts.name}: name one process of a cluster, e.g. "
+                f"load.{disturbance.action}_{disturbance.role}(1)"
             )
         return broker.restart(kill=disturbance.kill)
     node = broker.node(disturbance.role, disturbance.number)

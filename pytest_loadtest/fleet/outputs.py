@@ -1,7 +1,8 @@
-"""Outputs of a session other than its own results: the history, files in other tools' formats, the baseline; and the names of its folders.
+"""Outputs of a session other than its own results: the history, files in other tools' formats, the
+baseline; and the names of its folders.
 
-Called by the run controller in the threads that end a run. A file that cannot be written never changes a verdict: it is reported once, at
-the end of the session.
+Called by the run controller in the threads that end a run. A file that cannot be written never
+changes a verdict: it is reported once, at the end of the session.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Outputs:
     :ivar baseline: the earlier results that runs are compared with; None if not requested.
     :ivar unwritten: a warning for each file that could not be written.
 
-    :param session: the folder of this session's results. :raises UsageError: the baseline does not exist.
+    :param session: the folder of this session's results.
+    :raises UsageError: the baseline does not exist.
     """
 
     def __init__(self, options: Options, session: Path) -> None:
@@ -60,7 +62,9 @@ class Outputs:
             self._write("--load-history", file, lambda: history.append_history(file, lines))
 
     def write_broken(self, folder: Path, write: Callable[[], object]) -> None:
-        """Write a part of the results of a run that is given up: a full disk must not hide the reason for that."""
+        """Write a part of the results of a run that is given up: a full disk must not hide the
+        reason for that.
+        """
         self._write("the results in", folder, write)
 
     def _write(self, option: str, path: Path, write: Callable[[], object]) -> None:
@@ -105,9 +109,11 @@ def workload_folder(session: Path, nodeid: str, attempt: int, workload: str) -> 
 
 
 def safe_name(text: str) -> str:
-    """Return a readable folder name without characters special to a shell or to Spark (where ``[`` starts a glob).
+    """Return a readable folder name without characters special to a shell or to Spark (where ``[``
+    starts a glob).
 
-    A name that had to be changed ends with a short hash, so that different texts have different names.
+    A name that had to be changed ends with a short hash, so that different texts have different
+    names.
     """
     name = _UNSAFE.sub("-", text).strip("-.")
     if name == text and len(name) <= _LONGEST:

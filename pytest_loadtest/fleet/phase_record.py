@@ -1,6 +1,8 @@
-"""One phase of one workload at the controller: what was planned, what was changed, and what the workers report.
+"""One phase of one workload at the controller: what was planned, what was changed, and what the
+workers report.
 
-Pure: the :class:`~pytest_loadtest.fleet.workload_run.WorkloadRun` passes changes and reports, reads the clocks, and writes the files.
+Pure: the :class:`~pytest_loadtest.fleet.workload_run.WorkloadRun` passes changes and reports, reads
+the clocks, and writes the files.
 """
 
 from __future__ import annotations
@@ -38,8 +40,11 @@ class PhaseRecord:
 
     :param phase: the phase, with the sequences used before it. :param start: ns of the run's clock.
     :param pool: returns the workload's payloads, which are made on use.
-    :param changes: the changes sent to the workers. :param ends: the number of messages that each stream has sent at the end of the phase;
-        None before. :param marks: the ``marks`` of each worker's :class:`~pytest_loadtest.fleet.messages.PhaseFinished`.
+    :param changes: the changes sent to the workers.
+    :param ends: the number of messages that each stream has sent at the end of the phase; None
+        before.
+    :param marks: the ``marks`` of each worker's
+        :class:`~pytest_loadtest.fleet.messages.PhaseFinished`.
     :param spans: its stages.
     """
 
@@ -54,7 +59,9 @@ class PhaseRecord:
 
     @property
     def aborted(self) -> Aborted | None:
-        """The reason why the profile's ``abort`` section ended the current phase; None if it did not."""
+        """The reason why the profile's ``abort`` section ended the current phase; None if it did
+        not.
+        """
         return next((change.aborted for change in self.changes if change.aborted), None)
 
     def finish(
@@ -72,7 +79,10 @@ class PhaseRecord:
         return ends
 
     def _column(self, parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return one column over all streams. :param parts: each worker's column, over its own streams."""
+        """Return one column over all streams.
+
+        :param parts: each worker's column, over its own streams.
+        """
         column = np.empty(self.plan.topology.streams, np.int64)
         for assignment, part in zip(self.plan.assignments, parts, strict=True):
             column[stream_column(assignment.streams)] = part
@@ -81,7 +91,8 @@ class PhaseRecord:
     def _reached(self, ends: NDArray[np.int64]) -> StreamCounts:
         """Return the counts that the workers report, which must be the planned ones.
 
-        If bytes are paced, only the workers know how many messages there are, but their order says which streams have them.
+        If bytes are paced, only the workers know how many messages there are, but their order says
+        which streams have them.
         """
         planned = (
             self._planned(self.duration) if self.phase.mean_size is None else self._counted(ends)
@@ -90,7 +101,8 @@ class PhaseRecord:
         if len(wrong):
             stream, (end,) = wrong[0], planned.of(wrong[:1])
             raise NoData(
-                f"{ends[stream]} messages of stream {stream} were sent, {end} were planned (internal error)"
+                f"{ends[stream]} messages of stream {stream} were sent, {end} were planned "
+                "(internal error)"
             )
         return planned
 
@@ -99,15 +111,22 @@ class PhaseRecord:
         return messages_due(self.pool, self.phase, self.changes)
 
     def _planned(self, at: int) -> StreamCounts:
-        """Return the number of messages that each stream has due before ``at``, if messages are paced."""
+        """Return the number of messages that each stream has due before ``at``, if messages are
+        paced.
+        """
         return self.phase.after(self.due_messages().most(at))
 
     def _counted(self, reached: NDArray[np.int64]) -> StreamCounts:
-        """Return the counts of as many messages as the workers report. :param reached: their number in each stream."""
+        """Return the counts of as many messages as the workers report.
+
+        :param reached: their number in each stream.
+        """
         return self.phase.after(int(reached.sum()) - self.phase.before.total)
 
     def _boundary(self, at: int) -> StreamCounts:
-        """Return the counts at ``at``, the instant of a change; if bytes are paced, only the workers' marks have them."""
+        """Return the counts at ``at``, the instant of a change; if bytes are paced, only the
+        workers' marks have them.
+        """
         if self.phase.mean_size is None:
             return self._planned(at)
         return self._counted(self._column([mark_at(marks, at) for marks in self.marks]))
@@ -118,7 +137,9 @@ class PhaseRecord:
         return min([change.at for change in self.changes if change.end] + [self.phase.duration])
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Return the first and the end sequence in every stream, for the phase that has ended and for each of its stages."""
+        """Return the first and the end sequence in every stream, for the phase that has ended and
+        for each of its stages.
+        """
         assert self.ends is not None
         stages = ((f"_{i}", *bounds) for i, bounds in enumerate(self._stage_bounds()))
         for suffix, before, after in (("", self.phase.before, self.ends), *stages):
@@ -126,7 +147,9 @@ class PhaseRecord:
             yield f"end{suffix}", after.column()
 
     def _stage_bounds(self) -> list[tuple[StreamCounts, StreamCounts]]:
-        """Return for each stage the number of messages that each stream had sent at its begin and at its end."""
+        """Return for each stage the number of messages that each stream had sent at its begin and
+        at its end.
+        """
         assert self.ends is not None
         if not self.spans:
             return []
@@ -162,7 +185,9 @@ class PhaseRecord:
         return load
 
     def rate(self) -> float:
-        """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate changed in the phase."""
+        """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate
+        changed in the phase.
+        """
         duration = self.duration
         if not self.changes and self.phase.mean_size is None and not self.phase.stages:
             return self.phase.pacer.highest
@@ -174,11 +199,16 @@ class PhaseRecord:
     def stages(self) -> tuple[RunStage, ...]:
         return tuple(
             RunStage(
-                name=span.name, start=self.start + span.start, duration=span.duration, slo=dict(span.slo) or None,
-                rate=(after.total - before.total) / (span.duration / 1e9), window=span.slo.window, drift="drift" in span.slo,
+                name=span.name,
+                start=self.start + span.start,
+                duration=span.duration,
+                slo=dict(span.slo) or None,
+                rate=(after.total - before.total) / (span.duration / 1e9),
+                window=span.slo.window,
+                drift="drift" in span.slo,
             )
             for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
-        )  # fmt: skip
+        )
 
 
 def messages_due(
@@ -206,13 +236,17 @@ def size_mixes(
 
 
 def spans_until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:
-    """Return the stages that began before ``end``, the last one cut off there: a change may end a phase early."""
+    """Return the stages that began before ``end``, the last one cut off there: a change may end a
+    phase early.
+    """
     for span in spans:
         if span.start < end:
             yield replace(span, duration=min(span.duration, end - span.start))
 
 
 def mark_at(marks: Sequence[tuple[int, NDArray[np.int64]]], at: int) -> NDArray[np.int64]:
-    """Return a worker's mark at the change at ``at``, or at the next one after it; the later mark if two changes have one instant."""
+    """Return a worker's mark at the change at ``at``, or at the next one after it; the later mark
+    if two changes have one instant.
+    """
     later = {when: column for when, column in marks if when >= at}
     return later[min(later)]

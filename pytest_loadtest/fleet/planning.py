@@ -1,12 +1,13 @@
-"""The plans of a test's workloads, the check that this machine can carry them, and the facts about this machine.
+"""The plans of a test's workloads, the check that this machine can carry them, and the facts about
+this machine.
 
-Called by the run controller at the start of each run and by ``--load-plan``, in the controller's process. A plan beyond the machine is
-rejected before any broker is started, unless ``--load-force`` is given.
+Called by the run controller at the start of each run and by ``--load-plan``, in the controller's
+process. A plan beyond the machine is rejected before any broker is started, unless ``--load-force``
+is given.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -56,7 +57,11 @@ OTHER_FILES = (
 
 
 def make_plans(request: Request, hosts: Sequence[str], options: Options) -> list[Plan]:
-    """Return a plan for each workload. :param hosts: of each worker, by rank. :raises UsageError: one cannot be planned."""
+    """Return a plan for each workload.
+
+    :param hosts: of each worker, by rank.
+    :raises UsageError: one cannot be planned.
+    """
     return [_make_plan(request, part, hosts, options) for part in request.parts]
 
 
@@ -69,15 +74,23 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
     _check_sources(profile, options)
     shares = topic_shares(profile.topics, hosts) if profile.pair_consumers else {}
     return make_plan(
-        profile, profile_pool(profile, part.payload_file), workers=len(hosts), cost=profile_cost(profile, costs()),
+        profile,
+        profile_pool(profile, part.payload_file),
+        workers=len(hosts),
+        cost=profile_cost(profile, costs()),
         machine=joint_machine(options.hosts, shares) if options.hosts else machine(),
-        broker_here=uses_this_machine(request, profile, options) and not options.hosts, scale=options.scale, duration_cap=options.duration,
+        broker_here=uses_this_machine(request, profile, options) and not options.hosts,
+        scale=options.scale,
+        duration_cap=options.duration,
         hosts=hosts,
-    )  # fmt: skip
+    )
 
 
 def _check_sources(profile: Profile, options: Options) -> None:
-    """Check that the client can connect from the hosts' own choice of addresses. :raises UsageError: it cannot."""
+    """Check that the client can connect from the hosts' own choice of addresses.
+
+    :raises UsageError: it cannot.
+    """
     hosts = [host.name for host in options.hosts if host.sources]
     kind, client = profile.driver.kind, choose_client(profile).client
     if not hosts or kind.clients[client].source_addresses:
@@ -85,22 +98,23 @@ def _check_sources(profile: Profile, options: Options) -> None:
     able = [name for name, other in kind.clients.items() if other.source_addresses]
     remedy = f"write driver: {{client: {able[0]}}}, or " if able else ""
     raise UsageError(
-        f"profile {profile.name}: sourceAddresses of {', '.join(hosts)}: the {client} client of {kind.label} cannot choose its"
-        f" source address: {remedy}leave sourceAddresses out"
+        f"profile {profile.name}: sourceAddresses of {', '.join(hosts)}: the {client} client "
+        f"of {kind.label} cannot choose its source address: {remedy}leave sourceAddresses out"
     )
 
 
 def check_capacity(request: Request, plans: Sequence[Plan], options: Options) -> None:
     """Check this machine.
 
-    :raises UsageError: the results cannot be written. :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is
-        not given.
+    :raises UsageError: the results cannot be written.
+    :raises GeneratorLimited: it cannot carry the plans together, and ``--load-force`` is not given.
     """
     existing = _existing_folder(options)
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         problem = "is not writable" if existing.is_dir() else "is not a folder"
         raise UsageError(
-            f"load_results {options.results}: {existing} {problem}: name a folder that can be written (pytest.ini, -o)"
+            f"load_results {options.results}: {existing} {problem}: name a folder that can be "
+            "written (pytest.ini, -o)"
         )
     reasons = _reasons(plans, options)
     if reasons and not options.force:
@@ -109,9 +123,11 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
             "the hosts" if options.hosts else "this machine",
         )
         raise GeneratorLimited(
-            f"load run of profile {request.profile.name}: generator-limited before any load: {carrier} cannot carry the plan\n"
+            f"load run of profile {request.profile.name}: generator-limited before any load: "
+            f"{carrier} cannot carry the plan\n"
             f"{text}\n"
-            "  use --load-scale auto (--load-plan shows the whole plan), more workers or machines, or --load-force to try it anyway"
+            "  use --load-scale auto (--load-plan shows the whole plan), more workers or "
+            "machines, or --load-force to try it anyway"
         )
 
 
@@ -125,20 +141,31 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
     ] * workers
     plans = make_plans(request, hosts, options)
     lines = [
-        line for plan in plans
-        for line in plan_table(plan, planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)), machine(), options.hosts)
-    ]  # fmt: skip
+        line
+        for plan in plans
+        for line in plan_table(
+            plan,
+            planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)),
+            machine(),
+            options.hosts,
+        )
+    ]
     reasons = [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
     return [f"{'file':<12} {request.source}", *lines, *reasons]
 
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
-    """Return the reasons why this machine cannot carry the plans; the disk must have room for their samples."""
+    """Return the reasons why this machine cannot carry the plans; the disk must have room for their
+    samples.
+    """
     aggregations = [plan.needs.aggregation for plan in plans]
     samples = math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
     needed = OTHER_FILES + samples + sum(one.disk for one in aggregations)
     free = shutil.disk_usage(_existing_folder(options)).free
-    room = f"samples and results need {format_size(needed)} below {options.results}, {format_size(free)} are free"
+    room = (
+        f"samples and results need {format_size(needed)} below {options.results}, "
+        f"{format_size(free)} are free"
+    )
     beyond = overload_reasons(plans, machine())
     if options.hosts:
         beyond = tuple(
@@ -157,7 +184,9 @@ def _existing_folder(options: Options) -> Path:
 
 
 def _share_here(options: Options) -> float:
-    """Return the share of the samples that need this machine's disk: all of them, unless other hosts store theirs elsewhere."""
+    """Return the share of the samples that need this machine's disk: all of them, unless other
+    hosts store theirs elsewhere.
+    """
     if options.samples is None or not options.hosts:
         return 1
     return sum(host.share for host in options.hosts if host.name == CONTROLLER)
@@ -169,25 +198,35 @@ _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "p
 
 @cache
 def machine() -> Machine:
-    """Return the resources of this machine: cores that this process may use, memory, open files and ports."""
+    """Return the resources of this machine: cores that this process may use, memory, open files and
+    ports.
+    """
     low, high = ephemeral_range()
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Machine(
-        cores=len(os.sched_getaffinity(0)), memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        files=_UNLIMITED if files == resource.RLIM_INFINITY else files, ports=high - low + 1, source_ports=high - low + 1,
-    )  # fmt: skip
+        cores=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        files=_UNLIMITED if files == resource.RLIM_INFINITY else files,
+        ports=high - low + 1,
+        source_ports=high - low + 1,
+    )
 
 
 def machine_document() -> dict[str, str | int | float]:
     """Return the description of this machine for results."""
     return {
-        "host": platform.node(), "system": f"{platform.system()} {platform.release()}", "processor": platform.machine(),
-        "cores": machine().cores, "memory": machine().memory,
-    }  # fmt: skip
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": platform.machine(),
+        "cores": machine().cores,
+        "memory": machine().memory,
+    }
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python, this package and the libraries that it uses, for results; without those not installed."""
+    """Return the versions of Python, this package and the libraries that it uses, for results;
+    without those not installed.
+    """
     versions = {"python": platform.python_version()}
     for package in dict.fromkeys(
         (
@@ -195,13 +234,25 @@ def installed_versions() -> dict[str, str]:
             *(package for kind in kinds().values() for package in (kind.package, *kind.packages)),
         )
     ):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
+        installed = _installed_version(package)
+        if installed is not None:
+            versions[package] = installed
     return versions
 
 
+@cache
+def _installed_version(package: str) -> str | None:
+    """Return the version of a package, or None. Each look parses the package's metadata, and every phase asks for all of them."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def costs_file() -> Path:
-    """Return the file in which ``calibrate`` keeps the costs measured on this machine, one for each Python version."""
+    """Return the file in which ``calibrate`` keeps the costs measured on this machine, one for each
+    Python version.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
     return cache / f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
 

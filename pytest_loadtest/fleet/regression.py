@@ -1,7 +1,8 @@
-"""The comparison of a judged run with its baseline: regression objectives, and the best of earlier runs.
+"""The comparison of a judged run with its baseline: regression objectives, and the best of earlier
+runs.
 
-Called by :func:`~pytest_loadtest.fleet.judge.conclude_run` with the run's results document. A run without a verdict of its own keeps its
-outcome: a comparison cannot prove anything about it.
+Called by :func:`~pytest_loadtest.fleet.judge.conclude_run` with the run's results document. A run
+without a verdict of its own keeps its outcome: a comparison cannot prove anything about it.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def compare_with_baseline(
 def _compare_with_best(
     findings: Sequence[Finding], earlier: Sequence[RunDocument], results: RunDocument
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the findings, each replaced if the run certainly misses its bound against the best earlier run; and those runs' folders.
+    """Return the findings, each replaced if the run certainly misses its bound against the best
+    earlier run; and those runs' folders.
 
-    Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be told from noise" would be frequent.
+    Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be
+    told from noise" would be frequent.
     """
     kept, best = [], dict[str, None]()
     for finding in findings:
@@ -70,7 +73,10 @@ def _compare_with_best(
             continue
         _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
         (compared,) = compare_runs(run, results, (gate,)).findings
-        where = f"; compared with the best of the last {len(earlier) + 1} runs that were met, {run.results}"
+        where = (
+            f"; compared with the best of the last {len(earlier) + 1} runs that were met, "
+            f"{run.results}"
+        )
         kept.append(
             replace(compared, text=compared.text + where)
             if compared.outcome is Outcome.MISSED

@@ -1,16 +1,19 @@
-"""The controller's shell around the runs of a session: one lock, the threads that find answers, and the watch.
+"""The controller's shell around the runs of a session: one lock, the threads that find answers, and
+the watch.
 
-A run is a state machine (:mod:`~pytest_loadtest.fleet.transitions`), whose states follow each other like this::
+A run is a state machine (:mod:`~pytest_loadtest.fleet.transitions`), whose states follow each other
+like this::
 
     Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …              between two steps
                                               │   └───▶ DrivingLoad ──▶ Working …  a phase of load
                                               └───────▶ Concluded ──▶ Ended    the run has its results
     each of them ──▶ GivenUp ──▶ Ended                                         the run cannot continue
 
-Messages of workers arrive through :meth:`Rendezvous.receive`, in the controller's process and from any thread (local fleet: the thread that
-drives load; xdist: execnet's receivers and the main loop); one lock guards all state. The run controller's slow answers are found in
-threads of their own, so that no event loop blocks. Every worker of a run that cannot continue gets the error: within a second of it, or
-after the timeouts of the states.
+Messages of workers arrive through :meth:`Rendezvous.receive`, in the controller's process and from
+any thread (local fleet: the thread that drives load; xdist: execnet's receivers and the main loop);
+one lock guards all state. The run controller's slow answers are found in threads of their own, so
+that no event loop blocks. Every worker of a run that cannot continue gets the error: within a
+second of it, or after the timeouts of the states.
 """
 
 from __future__ import annotations
@@ -63,14 +66,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAnswers:
-    """The controller's answers to a step. :param by_rank: one for each member. :param drains: of the phases that begin, by workload."""
+    """The controller's answers to a step.
+
+    :param by_rank: one for each member.
+    :param drains: of the phases that begin, by workload.
+    """
 
     by_rank: tuple[StepAnswer, ...]
     drains: Mapping[str, Drain] = field(default_factory=dict)
 
 
 class RunControl(Protocol):
-    """The callbacks of a rendezvous, described in :class:`~pytest_loadtest.fleet.run_controller.RunController`."""
+    """The callbacks of a rendezvous, described in
+    :class:`~pytest_loadtest.fleet.run_controller.RunController`.
+    """
 
     clocks: HostClocks | None
 
@@ -90,8 +99,11 @@ class RunControl(Protocol):
 class Rendezvous:
     """Brings workers together for one run after another.
 
-    :param controller: answers steps and commands. :param send: sends a message to a worker; must not block. :param clock: ns.
-    :param stopping: returns the reason why no further run may start, or None. :param kill: ends a worker that no longer answers.
+    :param controller: answers steps and commands.
+    :param send: sends a message to a worker; must not block.
+    :param clock: ns.
+    :param stopping: returns the reason why no further run may start, or None.
+    :param kill: ends a worker that no longer answers.
     """
 
     def __init__(
@@ -154,7 +166,9 @@ class Rendezvous:
         self._handle(run, Gather(tuple(self._workers), stopping=stopping))
 
     def _start_again(self, message: Again, worker: str) -> None:
-        """Start a rerun with the members that are left; a worker that replaced one of them has passed this test already."""
+        """Start a rerun with the members that are left; a worker that replaced one of them has
+        passed this test already.
+        """
         index, attempt = message.key
         run = self.runs.setdefault(message.key, Run(message.key))
         before = self.runs.get((index, attempt - 1))
@@ -173,13 +187,18 @@ class Rendezvous:
             self._carry_out(run, run.send_all(ChangeLoad(run.key, workload, phase, change)))
 
     def conclude(self, run: Run) -> bool:
-        """Note that the run has been judged; return whether it has results, which is False if it was given up meanwhile."""
+        """Note that the run has been judged; return whether it has results, which is False if it
+        was given up meanwhile.
+        """
         with self.lock:
             self._handle(run, Conclude())
             return run.concluded
 
     def abort(self, run: Run, error: Exception) -> None:
-        """Give the run up, unless it has its results. Only the first error counts: later ones are its consequences."""
+        """Give the run up, unless it has its results.
+
+        Only the first error counts: later ones are its consequences.
+        """
         with self.lock:
             self._handle(run, GiveUp(error))
 
@@ -205,7 +224,8 @@ class Rendezvous:
                 case Send(worker, message):
                     self._send(worker, message)
                 case FindAnswers(brought):
-                    # A daemon, so that Ctrl-C does not wait for a broker that is starting: its watchdog stops it when this process ends.
+                    # A daemon, so that Ctrl-C does not wait for a broker that is starting: its
+                    # watchdog stops it when this process ends.
                     name = f"loadtest-{type(brought[0]).__name__}"
                     threading.Thread(
                         target=self._find_answers, args=(run, brought), name=name, daemon=True
@@ -265,7 +285,8 @@ class Rendezvous:
             return
         checks = [("watch", 1.0, self._check)]
         if self._run_controller.clocks is not None:
-            # A thread of its own: a container engine may take long to answer, and times are exchanged meanwhile.
+            # A thread of its own: a container engine may take long to answer, and times are
+            # exchanged meanwhile.
             checks.append(("clocks", INTERVAL, self._ask_clocks))
         for name, interval, check in checks:
             watch = threading.Thread(

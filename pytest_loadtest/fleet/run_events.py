@@ -1,7 +1,9 @@
-"""Events of a run that are no messages of its workers, and the effects of events on the world outside.
+"""Events of a run that are no messages of its workers, and the effects of events on the world
+outside.
 
-The :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` makes the events and carries the effects out;
-:mod:`~pytest_loadtest.fleet.transitions` maps the ones to the others, in the controller's process, under the rendezvous' lock.
+The :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` makes the events and carries the effects
+out; :mod:`~pytest_loadtest.fleet.transitions` maps the ones to the others, in the controller's
+process, under the rendezvous' lock.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """A worker arrived or is gone. :param workers: those of the session. :param stopping: no further run may start."""
+    """A worker arrived or is gone.
+
+    :param workers: those of the session.
+    :param stopping: no further run may start.
+    """
 
     workers: tuple[str, ...]
     stopping: bool = False
@@ -61,7 +67,10 @@ class WorkerLost:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The controller's answers to a step, by rank. :param drains: by workload, those of the phases that begin with the answers."""
+    """The controller's answers to a step, by rank.
+
+    :param drains: by workload, those of the phases that begin with the answers.
+    """
 
     answers: tuple[StepAnswer, ...]
     drains: Mapping[str, Drain] = field(default_factory=dict)
@@ -122,7 +131,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class FindAnswers:
-    """Ask the run controller for the answers to a step, in a thread of its own. :param brought: by rank."""
+    """Ask the run controller for the answers to a step, in a thread of its own.
+
+    :param brought: by rank.
+    """
 
     brought: tuple[RunStep, ...]
 

@@ -1,7 +1,8 @@
 """The states of a run at the controller, and the run that is in one of them.
 
-Each state has the facts that exist in it alone. Pure: :func:`~pytest_loadtest.fleet.transitions.handle_event` changes
-the state, called by the :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` under its lock; others only read it.
+Each state has the facts that exist in it alone. Pure:
+:func:`~pytest_loadtest.fleet.transitions.handle_event` changes the state, called by the
+:class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` under its lock; others only read it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.run_events import Effect
 
 MEETING_TIMEOUT: Final = 300
-"""s that workers wait for each other at a meeting: connecting thousands of clients may take minutes."""
+"""s that workers wait for each other at a meeting: connecting thousands of clients may take
+minutes.
+"""
 SILENCE_TIMEOUT: Final = 60
 """s without a message from a worker that drives load."""
 
@@ -36,7 +39,10 @@ class Gathering:
 
 @dataclass(slots=True)
 class Working:
-    """The members do what comes before the next meeting, but drive no load. :param first: that meeting is the first one."""
+    """The members do what comes before the next meeting, but drive no load.
+
+    :param first: that meeting is the first one.
+    """
 
     text: ClassVar[str] = "working"
     first: bool
@@ -46,7 +52,8 @@ class Working:
 class Meeting:
     """Some members have reached the meeting of a step.
 
-    :param brought: by member. :param since: ns of the clock from which the others have the timeout; None: they have none.
+    :param brought: by member.
+    :param since: ns of the clock from which the others have the timeout; None: they have none.
     """
 
     text: ClassVar[str] = "meeting"
@@ -73,7 +80,10 @@ class DrivingLoad:
 
 @dataclass(slots=True)
 class Concluded:
-    """The run has its results, whatever happens to its workers. :param step: the step whose answers are not sent yet, or None."""
+    """The run has its results, whatever happens to its workers.
+
+    :param step: the step whose answers are not sent yet, or None.
+    """
 
     text: ClassVar[str] = "concluded"
     step: type[RunStep] | None
@@ -89,7 +99,11 @@ class GivenUp:
 
 @dataclass(slots=True)
 class Ended:
-    """The lead has finished, or is gone. :param concluded: the run has results. :param error: the error that it was given up for."""
+    """The lead has finished, or is gone.
+
+    :param concluded: the run has results.
+    :param error: the error that it was given up for.
+    """
 
     text: ClassVar[str] = "ended"
     concluded: bool
@@ -113,8 +127,10 @@ STATES: Final[tuple[type[State], ...]] = (
 class Run:
     """One run.
 
-    :param members: its workers by rank, the lead first; empty until all have arrived. :param patience: s that they wait for each other.
-    :param last_message: by member, ns of the clock. :param progress: by workload, then by member, of the current phase.
+    :param members: its workers by rank, the lead first; empty until all have arrived.
+    :param patience: s that they wait for each other.
+    :param last_message: by member, ns of the clock.
+    :param progress: by workload, then by member, of the current phase.
     """
 
     key: Key
@@ -158,7 +174,9 @@ class Run:
 
     @property
     def deadline(self) -> int | None:
-        """The time, ns of the clock, after which a tick gives the run up; None in a state that has no limit."""
+        """The time, ns of the clock, after which a tick gives the run up; None in a state that has
+        no limit.
+        """
         match self.state:
             case Meeting(since=int(since)):
                 return since + self.patience * SECOND

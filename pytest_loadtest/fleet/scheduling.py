@@ -1,8 +1,10 @@
-"""Gang scheduling for xdist: ordinary tests by the scheduler that the user chose, then every load test on all workers at once.
+"""Gang scheduling for xdist: ordinary tests by the scheduler that the user chose, then every load
+test on all workers at once.
 
-xdist calls it in the controller's main loop. The user's scheduler is wrapped, not replaced: it sees only ordinary tests, through proxies of
-the nodes whose ``shutdown`` means "no more ordinary tests for this node". Such a node gets all load tests, in collection order, and then
-the real shutdown, because xdist's worker starts a test only when it has the next item or the shutdown.
+xdist calls it in the controller's main loop. The user's scheduler is wrapped, not replaced: it sees
+only ordinary tests, through proxies of the nodes whose ``shutdown`` means "no more ordinary tests
+for this node". Such a node gets all load tests, in collection order, and then the real shutdown,
+because xdist's worker starts a test only when it has the next item or the shutdown.
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ class GangScheduling:
         )
 
     def remove_node(self, node: Any) -> str | None:
-        """Return the id of the test that the lost node crashed in: an ordinary one, or the load test that it led."""
+        """Return the id of the test that the lost node crashed in: an ordinary one, or the load
+        test that it led.
+        """
         proxy, todo = self._proxies.pop(node), self._todo.pop(node, [])
         crashed = self._inner.remove_node(proxy) if proxy in self._inner.nodes else None
         if crashed or not todo:

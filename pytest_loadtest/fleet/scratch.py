@@ -1,4 +1,6 @@
-"""Temporary folders of a process that may be killed: the next process that makes one removes those that were left behind."""
+"""Temporary folders of a process that may be killed: the next process that makes one removes those
+that were left behind.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,17 @@ import tempfile
 import time
 from pathlib import Path
 
-# s; a folder is locked right after it was made, and must not be taken for an abandoned one in between.
+# s; a folder is locked right after it was made, and must not be taken for an abandoned one in
+# between.
 _YOUNG = 60.0
 
 
 class ScratchFolder:
-    """A new temporary folder, locked as long as this process lives. A lock also holds between processes that do not see each other's ids.
+    """A new temporary folder, locked as long as this process lives. A lock also holds between
+    processes that do not see each other's ids.
 
-    :param prefix: of its name; abandoned folders of this user with the same prefix are removed. :ivar path: the folder.
+    :param prefix: of its name; abandoned folders of this user with the same prefix are removed.
+    :ivar path: the folder.
     """
 
     def __init__(self, prefix: str) -> None:

@@ -1,7 +1,9 @@
-"""Scripts supply the phases of a workload's run, one after another: those of its plan, or the steps of a search.
+"""Scripts supply the phases of a workload's run, one after another: those of its plan, or the steps
+of a search.
 
-The run controller calls a script's ``next`` when all workers have finished a phase, in the thread that answers the meeting, where a search
-also judges the step that has just ended. A search never continues after a step without data: its answer would be unfounded.
+The run controller calls a script's ``next`` when all workers have finished a phase, in the thread
+that answers the meeting, where a search also judges the step that has just ended. A search never
+continues after a step without data: its answer would be unfounded.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """A phase to run. :param folder: the name of its folder; None if no samples are kept. :param watch: the watch of its progress."""
+    """A phase to run.
+
+    :param folder: the name of its folder; None if no samples are kept.
+    :param watch: the watch of its progress.
+    """
 
     phase: Phase
     folder: str | None
@@ -72,12 +78,16 @@ class PlannedScript:
         self._rest[:0] = [None] * turns
 
     def next(self) -> Next | None:
-        """Return the next phase, once the one before is over; None if there are no more, or none in this turn."""
+        """Return the next phase, once the one before is over; None if there are no more, or none in
+        this turn.
+        """
         return self._rest.pop(0) if self._rest else None
 
 
 def align_phases(scripts: list[PlannedScript | SearchScript]) -> list[PlannedScript | SearchScript]:
-    """Let workloads that run together be measured at the same time: those without a warm-up wait for the warm-up of the others."""
+    """Let workloads that run together be measured at the same time: those without a warm-up wait
+    for the warm-up of the others.
+    """
     planned = [script for script in scripts if isinstance(script, PlannedScript)]
     longest = max((script.length for script in planned), default=0)
     for script in planned:
@@ -118,9 +128,14 @@ class SearchScript:
     def _phases(self, ask: Ask) -> list[Next]:
         plan = self._workload.plan
         phases = search_phases(
-            ask.rate, in_bytes=plan.mean_size if plan.profile.in_bytes else None, warmup=ask.warmup, hold=ask.duration, number=ask.number,
-            streams=plan.topology.streams, turns=plan.turns,
-        )  # fmt: skip
+            ask.rate,
+            in_bytes=plan.mean_size if plan.profile.in_bytes else None,
+            warmup=ask.warmup,
+            hold=ask.duration,
+            number=ask.number,
+            streams=plan.topology.streams,
+            turns=plan.turns,
+        )
         topology = plan.topology
         due = self._workload.due_messages_of(phases[-1])
         self._watch = BrokenWatch(
@@ -140,7 +155,8 @@ class SearchScript:
         verdict = load.verdict
         if verdict.outcome is Outcome.NO_DATA:
             raise NoData(
-                f"search step {ask.number} ({ask.rate:,.0f}/s): no data: {'; '.join(verdict.reasons)}"
+                f"search step {ask.number} ({ask.rate:,.0f}/s): no data: "
+                f"{'; '.join(verdict.reasons)}"
             )
         missed = verdict.having(Outcome.MISSED)
         early = self._watch.broke if self._watch is not None else None
@@ -149,7 +165,8 @@ class SearchScript:
                 [*([early] if early else []), *(finding.objective.name for finding in missed)]
             )
         )
-        # The reasons of a generator-limited step are about the generator; what it missed says nothing about the target.
+        # The reasons of a generator-limited step are about the generator; what it missed says
+        # nothing about the target.
         reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else []
         # A target that went away has missed the step, whatever its objectives say.
         text = next(iter((*reasons, *verdict.reasons)), "")
@@ -173,7 +190,8 @@ class SearchScript:
         return self._search.peak()
 
     def best_step(self, peak: Peak) -> MeasuredRun:
-        """Return the step whose results are shown: the last one met at the peak, or without a peak the last one of all.
+        """Return the step whose results are shown: the last one met at the peak, or without a peak
+        the last one of all.
 
         A step that was met at a higher rate does not count, because repeats of it were missed.
         """

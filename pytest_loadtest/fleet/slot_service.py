@@ -1,7 +1,9 @@
-"""The controller's listener for tasks of Spark that hold slots, and the local sockets at which pytest-xdist joins their connections.
+"""The controller's listener for tasks of Spark that hold slots, and the local sockets at which
+pytest-xdist joins their connections.
 
-Everything happens in one thread with an event loop. A connection that does not begin with an unused token is closed without an answer. Each
-token admits one connection, so a task that Spark started a second time is not admitted.
+Everything happens in one thread with an event loop. A connection that does not begin with an unused
+token is closed without an answer. Each token admits one connection, so a task that Spark started a
+second time is not admitted.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _CERTIFICATE: Final = re.compile(
 
 
 def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
-    """Return the TLS settings of the listener, and the certificate alone, as PEM text, for the tasks that verify it.
+    """Return the TLS settings of the listener, and the certificate alone, as PEM text, for the
+    tasks that verify it.
 
     :param path: PEM file with a certificate and its key. :raises UsageError: it is none.
     """
@@ -48,7 +51,8 @@ def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
         certificate = _CERTIFICATE.search(path.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"load_fleet_tls {path}: {error}: name a PEM file with a certificate and its key, without password"
+            f"load_fleet_tls {path}: {error}: name a PEM file with a certificate and its key, "
+            "without password"
         ) from None
     assert certificate is not None  # load_cert_chain has read one
     return context, certificate[0]
@@ -56,7 +60,11 @@ def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedSlot:
-    """A task that has identified itself. :param hello: what it reported. :param socket: path of the local socket to its connection."""
+    """A task that has identified itself.
+
+    :param hello: what it reported.
+    :param socket: path of the local socket to its connection.
+    """
 
     hello: Any
     socket: Path
@@ -65,7 +73,9 @@ class JoinedSlot:
 class SlotService:
     """Listens until it is closed.
 
-    :param host: address to listen at. :param context: of TLS; None: without. :raises UsageError: it cannot listen there.
+    :param host: address to listen at.
+    :param context: of TLS; None: without.
+    :raises UsageError: it cannot listen there.
     :ivar port: the port that it listens at.
     """
 
@@ -87,7 +97,8 @@ class SlotService:
         if isinstance(port, OSError):
             self.close()
             raise UsageError(
-                f"--load-fleet: cannot listen at {host}: {port.strerror}: set spark.driver.bindAddress to an address of this host"
+                f"--load-fleet: cannot listen at {host}: {port.strerror}: set "
+                "spark.driver.bindAddress to an address of this host"
             )
         self.port = port
 
@@ -99,7 +110,9 @@ class SlotService:
         return tokens
 
     def wait(self, count: int, seconds: float, ended: Callable[[], bool]) -> Sequence[JoinedSlot]:
-        """Return the tasks that have joined: so many, or fewer if that takes too long or if the job has ended."""
+        """Return the tasks that have joined: so many, or fewer if that takes too long or if the job
+        has ended.
+        """
         deadline = time.monotonic() + seconds
         with self._changed:
             while len(self._joined) < count and time.monotonic() < deadline and not ended():
@@ -169,7 +182,10 @@ class SlotService:
             writer.close()
 
     def _claim(self, token: str) -> int | None:
-        """Return the number of an unused token, which is used now; None for any other text. It always takes the same time."""
+        """Return the number of an unused token, which is used now; None for any other text.
+
+        It always takes the same time.
+        """
         with self._changed:
             equal = [
                 hmac.compare_digest((issued or "-").encode(), token.encode())

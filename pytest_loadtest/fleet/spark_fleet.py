@@ -1,7 +1,7 @@
 """``--load-fleet spark``: Spark starts the workers, one in each of its slots.
 
-First a plain job counts the free slots. Then a barrier stage takes them at once and keeps them for the pytest session. One slot stays free
-for the aggregation (docs/decisions/028).
+First a plain job counts the free slots. Then a barrier stage takes them at once and keeps them for
+the pytest session. One slot stays free for the aggregation (docs/decisions/028).
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 COUNT_SECONDS: Final = 50
 """s for free slots to be found: a cluster may have to start its executors first."""
 FAILING_SECONDS: Final = 8
-"""s more if there is no free slot: Spark may be trying tasks again that fail before they can connect."""
+"""s more if there is no free slot: Spark may be trying tasks again that fail before they can
+connect.
+"""
 WORKER_SECONDS: Final = 60
 """s for all tasks to report, in slots that are free."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.]+")
@@ -46,7 +48,9 @@ _COMMON: Final = "spark.cores.max, spark.executor.instances, spark.executor.core
 class FleetOptions:
     """The values that describe a fleet on Spark.
 
-    :param workers: their number. :param directory: of the tests on Spark's nodes. :param certificate: PEM file for TLS, if any.
+    :param workers: their number.
+    :param directory: of the tests on Spark's nodes.
+    :param certificate: PEM file for TLS, if any.
     """
 
     workers: int
@@ -55,7 +59,9 @@ class FleetOptions:
 
 
 def package_archive() -> bytes:
-    """Return this package as a zip file that Python imports it from, with the metadata that make it a plugin and name its drivers."""
+    """Return this package as a zip file that Python imports it from, with the metadata that make it
+    a plugin and name its drivers.
+    """
     folder, metadata = Path(__file__).parents[1], distribution("pytest-loadtest")
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -73,8 +79,10 @@ def package_archive() -> bytes:
 class SparkFleet:
     """Workers in slots of Spark, and the session of Spark that they belong to.
 
-    :ivar folder: of the pytest session's results. :ivar host: the session of Spark, which also aggregates.
-    :ivar specs: ``--tx`` of pytest-xdist for each worker. :ivar hosts: name of the host of each command in them.
+    :ivar folder: of the pytest session's results.
+    :ivar host: the session of Spark, which also aggregates.
+    :ivar specs: ``--tx`` of pytest-xdist for each worker.
+    :ivar hosts: name of the host of each command in them.
     :ivar shares: the hosts with their parts of the workers.
     """
 
@@ -93,9 +101,11 @@ class SparkFleet:
         self.shares: tuple[HostShare, ...] = ()
 
     def start(self) -> None:
-        """Take the slots, and compare their hosts with this one. The workers start when xdist joins their connections.
+        """Take the slots, and compare their hosts with this one. The workers start when xdist joins
+        their connections.
 
-        :raises UsageError: Spark cannot be used, has too few slots, or a host has no worker that could run the tests.
+        :raises UsageError: Spark cannot be used, has too few slots, or a host has no worker that
+            could run the tests.
         """
         context, certificate = (
             (None, None)
@@ -144,8 +154,8 @@ class SparkFleet:
         more = "give Spark more" if free else "see the logs of its executors, or give Spark more"
         remedy = f"write -n {free - 1}, or {more}" if free > 1 else more
         return UsageError(
-            f"--load-fleet spark: {workers} workers need {workers + 1} slots of Spark, one of them to aggregate samples,"
-            f" and {free} are free: {remedy} ({_COMMON})"
+            f"--load-fleet spark: {workers} workers need {workers + 1} slots of Spark, one of "
+            f"them to aggregate samples, and {free} are free: {remedy} ({_COMMON})"
         )
 
     def _place(self, slots: Sequence[JoinedSlot]) -> None:
@@ -200,7 +210,10 @@ class SparkFleet:
 
 
 def host_names(facts: Sequence[HostFacts]) -> list[str]:
-    """Return the name of each slot's host: its node. Nodes that share a name but not a clock are hosts of their own: ``node.2``."""
+    """Return the name of each slot's host: its node.
+
+    Nodes that share a name but not a clock are hosts of their own: ``node.2``.
+    """
     clocks: dict[str, list[str]] = {}
     names = []
     for one in facts:

@@ -1,7 +1,9 @@
-"""The one Spark session of a pytest session: started in the background, restarted if its Java process dies.
+"""The one Spark session of a pytest session: started in the background, restarted if its Java
+process dies.
 
-Used by the run controller, in the process that judges: started when load tests are collected, awaited before the first load begins, and
-called from the threads that answer meetings. A dead Java process never loses a run: the samples are on disk and are measured again.
+Used by the run controller, in the process that judges: started when load tests are collected,
+awaited before the first load begins, and called from the threads that answer meetings. A dead Java
+process never loses a run: the samples are on disk and are measured again.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.options import Options
 
 
-# After a failed call the Java process may be about to end: it gets this long, because its end would explain the failure.
+# After a failed call the Java process may be about to end: it gets this long, because its end would
+# explain the failure.
 ENDING_SECONDS = 1.0
 
 
 class SparkService:
     """Measures run folders.
 
-    :param folder: for Spark's log and temporary files. :param announce: shows a line to the user. :param custom: users' hook, if any.
+    :param folder: for Spark's log and temporary files.
+    :param announce: shows a line to the user.
+    :param custom: users' hook, if any.
     :param host: the session of Spark, if there is one already.
     """
 
@@ -66,7 +71,8 @@ class SparkService:
             self._failure = error
 
     def wait_until_ready(self) -> None:
-        """Wait until Spark has started, so that its start does not disturb the load. Called once a run, before its load.
+        """Wait until Spark has started, so that its start does not disturb the load. Called once a
+        run, before its load.
 
         :raises UsageError: it cannot be started; the next run tries again.
         """
@@ -91,9 +97,11 @@ class SparkService:
             raise failure
 
     def measure(self, folder: Path) -> MeasuredRun:
-        """Measure the samples in ``folder``. If Spark's Java process died, restart it, at most once a run, and add a note.
+        """Measure the samples in ``folder``. If Spark's Java process died, restart it, at most once
+        a run, and add a note.
 
-        :raises NoData: samples are missing, or differ from what the workers reported to have written; or Spark died twice.
+        :raises NoData: samples are missing, or differ from what the workers reported to have
+            written; or Spark died twice.
         """
         try:
             return self._measure(folder)
@@ -114,7 +122,10 @@ class SparkService:
             if self._interrupted or self._host.alive(ENDING_SECONDS):
                 raise
             raise _died_again(folder, self._host.ended_by()) from error
-        note = f"Spark's Java process died ({cause}) and was restarted; the samples were on disk, nothing is missing"
+        note = (
+            f"Spark's Java process died ({cause}) and was restarted; the samples were on disk, "
+            "nothing is missing"
+        )
         return replace(measured, notes=(*measured.notes, note))
 
     def _measure(self, folder: Path) -> MeasuredRun:
@@ -159,6 +170,8 @@ class SparkService:
 def _died_again(folder: Path, cause: str) -> NoData:
     return NoData(
         f"Spark's Java process died, was restarted, and died again: {cause}\n"
-        f"the samples are on disk; judge them without new load: python -m pytest_loadtest aggregate {folder}\n"
-        "  with --spark-conf spark.driver.memory=8g if memory was short, or --spark-master for a machine that has more"
+        "the samples are on disk; judge them without new load: python -m pytest_loadtest "
+        f"aggregate {folder}\n"
+        "  with --spark-conf spark.driver.memory=8g if memory was short, or --spark-master for a "
+        "machine that has more"
     )

@@ -1,7 +1,9 @@
-"""The targets of one session: each is started when a run first needs it, and stopped at the end, or earlier to make room for others.
+"""The targets of one session: each is started when a run first needs it, and stopped at the end, or
+earlier to make room for others.
 
-The run controller calls :class:`Targets` in its own process, in the thread that answers the first meeting of a run, and at the session's
-end. The functions decide, without I/O, which target a run uses; a request that contradicts itself is a usage error with file and line.
+The run controller calls :class:`Targets` in its own process, in the thread that answers the first
+meeting of a run, and at the session's end. The functions decide, without I/O, which target a run
+uses; a request that contradicts itself is a usage error with file and line.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ IDLE: Final = 1
 def choose_address(
     request: Request, profile: Profile, options: Options
 ) -> tuple[str | None, str | None, str | None]:
-    """Return URL, admin URL and image: the marker's, else the command line's, else the profile's; None if the run has its own broker.
+    """Return URL, admin URL and image: the marker's, else the command line's, else the profile's;
+    None if the run has its own broker.
 
     The first source that has an address or an image decides on both.
     """
@@ -47,7 +50,9 @@ def choose_address(
 
 
 def subscriber_url(url: str | None, profile: Profile) -> str | None:
-    """Return the profile's address for consumers, if ``url`` is the profile's too: a URL from elsewhere is for all clients."""
+    """Return the profile's address for consumers, if ``url`` is the profile's too: a URL from
+    elsewhere is for all clients.
+    """
     target = profile.target
     return target.subscriber_url if target is not None and target.url == url else None
 
@@ -58,7 +63,9 @@ def broker_mode(request: Request, options: Options) -> str:
 
 
 def has_admin(request: Request, profile: Profile, options: Options) -> bool:
-    """Return whether the target has an admin REST, if its kind has one: a broker that the run starts, or an address with an admin URL."""
+    """Return whether the target has an admin REST, if its kind has one: a broker that the run
+    starts, or an address with an admin URL.
+    """
     url, admin, _ = choose_address(request, profile, options)
     return url is None or admin is not None or broker_mode(request, options) not in ("auto", "url")
 
@@ -91,12 +98,17 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
             parse_endpoints(kind.name, subscribers)
     if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
         raise UsageError(
-            f"admin URL {masked(admin)!r}: it begins with http:// or https://: write http://HOST:8080"
+            f"admin URL {masked(admin)!r}: it begins with http:// or https://: write "
+            "http://HOST:8080"
         )
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:
-    """Check ``target.security``. :raises UsageError: the run does not start the broker as a process, or the broker does not support it."""
+    """Check ``target.security``.
+
+    :raises UsageError: the run does not start the broker as a process, or the broker does not
+        support it.
+    """
     if profile.target is None or profile.target.security is None:
         return
     place = (
@@ -114,19 +126,27 @@ def check_security(request: Request, profile: Profile, options: Options) -> None
             else "leave it out"
         )
         raise UsageError(
-            f"{place}: target.security: {broker} is started without TLS and authentication: {remedy}"
+            f"{place}: target.security: {broker} is started without TLS and authentication: "
+            f"{remedy}"
         )
     url, _, image = choose_address(request, profile, options)
     other = url or image or _other_mode(request, options)
     if other is not None:
-        remedy = "leave it out, or leave out target.security and give the client's credentials in the driver section"
+        remedy = (
+            "leave it out, or leave out target.security and give the client's credentials in the "
+            "driver section"
+        )
         raise UsageError(
-            f"{place}: target.security is for a broker that the run starts as a process, not for {other}: {remedy}"
+            f"{place}: target.security is for a broker that the run starts as a process, not for "
+            f"{other}: {remedy}"
         )
 
 
 def check_broker(request: Request, profile: Profile, options: Options) -> None:
-    """Check ``driver.broker``. :raises UsageError: it names a broker, but the run is to use another one."""
+    """Check ``driver.broker``.
+
+    :raises UsageError: it names a broker, but the run is to use another one.
+    """
     named = profile.driver.named_broker
     if named is None:
         return
@@ -141,12 +161,16 @@ def check_broker(request: Request, profile: Profile, options: Options) -> None:
         )
         remedy = "leave one of the two out"
         raise UsageError(
-            f"{place}: driver.broker: {named} is a process that the run starts, but the run is to use {other}: {remedy}"
+            f"{place}: driver.broker: {named} is a process that the run starts, but the run is to "
+            f"use {other}: {remedy}"
         )
 
 
 def check_cluster(request: Request, profile: Profile, options: Options) -> None:
-    """Check ``broker.brokers`` and ``bookies``. :raises UsageError: the run does not start the broker as processes."""
+    """Check ``broker.brokers`` and ``bookies``.
+
+    :raises UsageError: the run does not start the broker as processes.
+    """
     if not cluster_nodes(profile):
         return
     if broker_mode(request, options) == "process":
@@ -160,7 +184,10 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
             if request.cluster_line is None
             else f"{request.source}:{request.cluster_line}"
         )
-        message = f"broker.brokers and bookies are for a cluster of processes that the run starts, not for {other}"
+        message = (
+            "broker.brokers and bookies are for a cluster of processes that the run starts, not "
+            f"for {other}"
+        )
         remedy = (
             "leave one of the two out, or run with --load-broker process"
             if address
@@ -192,7 +219,9 @@ def target_address(facts: BrokerFacts) -> TargetAddress:
 
 
 def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
-    """Return the profile with the client settings that the started broker requires; settings in the profile take precedence."""
+    """Return the profile with the client settings that the started broker requires; settings in the
+    profile take precedence.
+    """
     return (
         profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)})
         if facts.client
@@ -211,9 +240,10 @@ class _Kept(NamedTuple):
 class Targets:
     """Starts and keeps brokers.
 
-    A broker takes memory and CPU time for as long as it runs. So when another broker of its kind starts, those that no workload of this
-    test uses are stopped, except the :data:`IDLE` used last: a matrix of settings does not fill the machine, and tests that alternate
-    between two brokers start each only once.
+    A broker takes memory and CPU time for as long as it runs. So when another broker of its kind
+    starts, those that no workload of this test uses are stopped, except the :data:`IDLE` used last:
+    a matrix of settings does not fill the machine, and tests that alternate between two brokers
+    start each only once.
 
     :param session: the session's results folder; brokers keep data and logs below it.
     :param announce: shows a line to the user; with ``quiet=True`` also under ``-q``.
@@ -227,7 +257,8 @@ class Targets:
     def get(self, request: Request, profile: Profile) -> Broker:
         """Return the target of a run; start it unless one with the same settings is running.
 
-        :raises TargetError: it cannot be started or reached. :raises UsageError: the request is wrong.
+        :raises TargetError: it cannot be started or reached.
+        :raises UsageError: the request is wrong.
         """
         settings, user = self._settings(request, profile), (request.nodeid, request.attempt)
         key = tuple(
@@ -258,16 +289,25 @@ class Targets:
             self._kept.pop(key).broker.stop()
 
     def _settings(self, request: Request, profile: Profile) -> dict[str, Any]:
-        """Return the fields of a :class:`BrokerRequest` that must be equal for two runs to share a broker."""
+        """Return the fields of a :class:`BrokerRequest` that must be equal for two runs to share a
+        broker.
+        """
         url, admin, image = choose_address(request, profile, self._options)
         security, driver = profile.target.security if profile.target else None, profile.driver
         settings = {**driver.broker_settings, **profile.broker.settings}
         return {
             "kind": driver.broker_name,
-            "mode": broker_mode(request, self._options), "url": url, "subscriber_url": subscriber_url(url, profile),
-            "admin_url": admin, "image": image, "version": profile.broker.version, "settings": settings, "security": security,
-            "tls": driver.broker_tls if security else None, "nodes": cluster_nodes(profile),
-        }  # fmt: skip
+            "mode": broker_mode(request, self._options),
+            "url": url,
+            "subscriber_url": subscriber_url(url, profile),
+            "admin_url": admin,
+            "image": image,
+            "version": profile.broker.version,
+            "settings": settings,
+            "security": security,
+            "tls": driver.broker_tls if security else None,
+            "nodes": cluster_nodes(profile),
+        }
 
     def close(self) -> None:
         """Stop all brokers."""

@@ -1,9 +1,11 @@
-"""The transitions of a run at the controller: which event leads from which state to which, and what it has to have done.
+"""The transitions of a run at the controller: which event leads from which state to which, and what
+it has to have done.
 
-Pure: an event and the time come in, and :func:`handle_event` returns what has to be done as :data:`Effect` values. It
-starts no thread, reads no clock and sends nothing. The :class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` is the
-shell: it calls this under its lock and carries the effects out. :data:`TABLE` is the program: a pair of state and event
-that it does not have is an error of the fleet, which ends the run.
+Pure: an event and the time come in, and :func:`handle_event` returns what has to be done as
+:data:`Effect` values. It starts no thread, reads no clock and sends nothing. The
+:class:`~pytest_loadtest.fleet.rendezvous.Rendezvous` is the shell: it calls this under its lock and
+carries the effects out. :data:`TABLE` is the program: a pair of state and event that it does not
+have is an error of the fleet, which ends the run.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ Effects = Iterator[Effect]
 def handle_event(run: Run, event: Event, now: int, worker: str = "") -> list[Effect]:
     """Handle an event and return what has to be done, in this order.
 
-    :param now: ns of the clock. :param worker: the one that the event is about; empty if it is about none.
+    :param now: ns of the clock.
+    :param worker: the one that the event is about; empty if it is about none.
     """
     if worker in run.last_message:
         run.last_message[worker] = now
@@ -101,14 +104,17 @@ def _ignore(run: Run, event: Event, now: int, worker: str) -> Effects:
 
 
 def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
-    """Give the run up, because of an event that the fleet must not make now. The sender gets the error too, if it is no member.
+    """Give the run up, because of an event that the fleet must not make now. The sender gets the
+    error too, if it is no member.
 
-    :raises WorkerError: the event is the controller's own, and no worker is left that could get the error.
+    :raises WorkerError: the event is the controller's own, and no worker is left that could get the
+        error.
     """
     sender = f"worker {worker}" if worker else "the controller"
     name = type(event).__name__
     error = WorkerError(
-        f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal error)"
+        f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal "
+        "error)"
     )
     is_told = worker in run.members and not isinstance(run.state, GivenUp | Ended)
     if not worker and isinstance(run.state, GivenUp | Ended):
@@ -155,7 +161,9 @@ def _gather(run: Run, event: Gather, now: int, worker: str) -> Effects:
 
 
 def _again(run: Run, event: StartAgain, now: int, worker: str) -> Effects:
-    """Begin a rerun with the members that are left; a worker that replaced one of them has passed this test already."""
+    """Begin a rerun with the members that are left; a worker that replaced one of them has passed
+    this test already.
+    """
     yield from _begin(run, event.members, now)
 
 
@@ -184,7 +192,8 @@ def _meet(run: Run, event: Meet, now: int, worker: str) -> Effects:
     ):
         yield from _reject(run, event, now, worker)
         return
-    # The first meeting has no timeout before the lead is there: the body of a live test may prepare for long before it begins the load.
+    # The first meeting has no timeout before the lead is there: the body of a live test may prepare
+    # for long before it begins the load.
     if meeting.since is None and (worker == run.lead or not meeting.first):
         meeting.since = now
     meeting.brought[worker] = event.step
@@ -298,7 +307,8 @@ def _give_up(run: Run, error: Exception) -> Effects:
     yield from run.send_all(AbortRun(run.key, error))
     yield NoteGivenUp(error)
     if gathering is not None:
-        # Nobody leads yet, and nobody would ever finish: the workers that have arrived go on with the next test.
+        # Nobody leads yet, and nobody would ever finish: the workers that have arrived go on with
+        # the next test.
         for waiting in sorted(gathering.arrived):
             yield Send(waiting, Release(run.key))
         yield from _end(run)
@@ -323,8 +333,8 @@ def _release_all(run: Run) -> Effects:
 
 
 def _end(run: Run) -> Effects:
-    # A session may have thousands of runs, and payloads of meetings have megabytes. A copy of the error has no traceback, whose frames hold
-    # samples and open files.
+    # A session may have thousands of runs, and payloads of meetings have megabytes. A copy of the
+    # error has no traceback, whose frames hold samples and open files.
     error = None if run.error is None else copy(run.error)
     run.state = Ended(concluded=run.concluded, error=error)
     run.progress = {}
@@ -386,7 +396,8 @@ _UNDECIDED: Final[States] = (Working, Meeting, Answering, DrivingLoad)
 _WITH_MEMBERS: Final[States] = (*_UNDECIDED, Concluded, GivenUp)
 
 # fmt: off
-# States, events, the action, and the states in which it can end: none means that it changes no state, `Same` that it need not.
+# States, events, the action, and the states in which it can end: none means that it changes no
+# state, `Same` that it need not.
 _ROWS: Final[tuple[tuple[States, Events, Action, tuple[type[State] | type[Same], ...]], ...]] = (
     ((Gathering,), (Arrive,), _arrive, ()),
     ((Gathering,), (Gather,), _gather, (Gathering, Working, Ended)),
@@ -423,7 +434,8 @@ _ROWS: Final[tuple[tuple[States, Events, Action, tuple[type[State] | type[Same],
     ((Concluded,), (WorkerLost,), _end_without_lead, (Concluded, Ended)),
     ((Concluded,), (StoresSamples, Failed, GiveUp, Tick), _ignore, ()),
 
-    # What a worker sent before it received the abort, and answers that were on their way, change nothing any more.
+    # What a worker sent before it received the abort, and answers that were on their way, change
+    # nothing any more.
     ((GivenUp,), (Meet,), _abort_again, ()),
     ((GivenUp,), (WorkerLost,), _end_without_lead, (GivenUp, Ended)),
     ((GivenUp,), (StoresSamples, ReportProgress, Failed, Answered, AnswerFailed, Conclude, GiveUp, Tick), _ignore, ()),

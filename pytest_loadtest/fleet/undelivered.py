@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def ask_target(workload: WorkloadRun, drain: Drain) -> None:
-    """Ask the workload's target in a thread of its own, which gives the answer to the drain. Called once :meth:`Drain.asks`."""
+    """Ask the workload's target in a thread of its own, which gives the answer to the drain.
+
+    Called once :meth:`Drain.asks`.
+    """
     from pytest_loadtest.drivers.base import DrainingRun
     from pytest_loadtest.fleet.targets import target_address, with_keys
 
@@ -28,9 +31,11 @@ def ask_target(workload: WorkloadRun, drain: Drain) -> None:
     assert function is not None
     assert broker is not None
     run = DrainingRun(
-        target=target_address(broker.facts), settings=with_keys(profile, broker.facts).driver, run=workload.run,
+        target=target_address(broker.facts),
+        settings=with_keys(profile, broker.facts).driver,
+        run=workload.run,
         topology=workload.plan.topology,
-    )  # fmt: skip
+    )
     # A daemon, because a target that does not answer must not hold up the end of the session.
     threading.Thread(
         target=_ask, args=(partial(function, run), drain), name="loadtest-undelivered", daemon=True

@@ -1,6 +1,8 @@
-"""The offset between the wall clock, by which brokers deliver delayed messages, and the run's monotonic clock, by which all is measured.
+"""The offset between the wall clock, by which brokers deliver delayed messages, and the run's
+monotonic clock, by which all is measured.
 
-Used by the controller for each phase of a workload. A run with delayed messages never passes if the wall clock was set during a phase.
+Used by the controller for each phase of a workload. A run with delayed messages never passes if the
+wall clock was set during a phase.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ class WallClock:
     """The wall clock during one phase.
 
     :param start: the phase's start, ns of the run's clock.
-    :ivar offset: wall clock minus the run's clock, ns. :ivar drift: the change of ``offset`` until the end of the phase; None before it.
+    :ivar offset: wall clock minus the run's clock, ns.
+    :ivar drift: the change of ``offset`` until the end of the phase; None before it.
     """
 
     def __init__(self, start: int = 0) -> None:
@@ -47,7 +50,9 @@ class WallClock:
         )
 
     def delays(self, profile: Profile) -> dict[str, Any] | None:
-        """Return the values from which due times can be computed later; None if no message is delayed."""
+        """Return the values from which due times can be computed later; None if no message is
+        delayed.
+        """
         if profile.delays is None:
             return None
         return replace(profile.delays, start=self.start, wall=self.offset).document() | {
@@ -57,14 +62,16 @@ class WallClock:
     def check(self, profile: Profile) -> None:
         """Note the drift at the end of the phase.
 
-        :raises NoData: the wall clock was set by more than 10 ms during the phase, and messages were delayed.
+        :raises NoData: the wall clock was set by more than 10 ms during the phase, and messages
+            were delayed.
         """
         self.drift = _offset() - self.offset
         if profile.delays is not None and abs(self.drift) > MAX_DRIFT:
             way = "forward" if self.drift > 0 else "back"
             by = format_duration(abs(self.drift))
             raise NoData(
-                f"the wall clock was set {way} by {by} while delayed messages were under way: their due times are unknown"
+                f"the wall clock was set {way} by {by} while delayed messages were under way: "
+                "their due times are unknown"
             )
 
 

@@ -1,8 +1,9 @@
-"""Watches: they read the workers' progress while a phase runs, and change it when a condition is met.
+"""Watches: they read the workers' progress while a phase runs, and change it when a condition is
+met.
 
-The run controller calls :meth:`Watch.look` for each progress report once every worker has reported in the phase, in the controller's
-process and under the rendezvous' lock. A watch ends a phase early only on certain evidence, because reports are old, each by a different
-time.
+The run controller calls :meth:`Watch.look` for each progress report once every worker has reported
+in the phase, in the controller's process and under the rendezvous' lock. A watch ends a phase early
+only on certain evidence, because reports are old, each by a different time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.objectives import Objective
 
 
-# A worker reports this many seconds more than are judged; one that is silent for a minute ends the run anyway.
+# A worker reports this many seconds more than are judged; one that is silent for a minute ends the
+# run anyway.
 STALE: Final = 70
 
 
@@ -38,15 +40,23 @@ class Watch(Protocol):
     """Reads progress and decides on changes."""
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
-        """Return the change for all workers, or None. :param progress: each worker's latest. :param elapsed: ns after the phase's start."""
+        """Return the change for all workers, or None.
+
+        :param progress: each worker's latest.
+        :param elapsed: ns after the phase's start.
+        """
 
     @property
     def spans(self) -> tuple[StageSpan, ...]:
-        """The stages that the watch found in the phase, known after its end; empty if there are none."""
+        """The stages that the watch found in the phase, known after its end; empty if there are
+        none.
+        """
 
 
 class Look(NamedTuple):
-    """One look at a backlog, ``elapsed`` ns after the phase's start: deliveries still waiting, and copies received so far."""
+    """One look at a backlog, ``elapsed`` ns after the phase's start: deliveries still waiting, and
+    copies received so far.
+    """
 
     elapsed: int
     waiting: int
@@ -54,16 +64,21 @@ class Look(NamedTuple):
 
 
 class BacklogWatch:
-    """Resumes the consumers when the backlog is built, and ends the phase some time after the backlog was drained.
+    """Resumes the consumers when the backlog is built, and ends the phase some time after the
+    backlog was drained.
 
-    A change takes effect some time after the progress that caused it; both instants are kept, in ns after the phase's start.
+    A change takes effect some time after the progress that caused it; both instants are kept, in ns
+    after the phase's start.
 
-    Workers count copies. A second copy, or a copy of a message that was answered as failed, makes the backlog look smaller than it is, and
-    workers cannot identify all of them: the first copy may have gone to another worker. So the phase continues until the backlog is drained
-    even if every copy that may be a second one is. :meth:`drained_between` computes the exact instants once the samples have been counted.
+    Workers count copies. A second copy, or a copy of a message that was answered as failed, makes
+    the backlog look smaller than it is, and workers cannot identify all of them: the first copy may
+    have gone to another worker. So the phase continues until the backlog is drained even if every
+    copy that may be a second one is. :meth:`drained_between` computes the exact instants once the
+    samples have been counted.
 
-    :param ordered: each consumer gets the messages of a stream in order, so that a sequence not above the highest one before is always a
-        second copy. Otherwise it may be a first copy, and is counted as one.
+    :param ordered: each consumer gets the messages of a stream in order, so that a sequence not
+        above the highest one before is always a second copy. Otherwise it may be a first copy, and
+        is counted as one.
     """
 
     def __init__(self, plan: BacklogPlan, mean_size: float, *, ordered: bool = True) -> None:
@@ -72,7 +87,9 @@ class BacklogWatch:
         """The instant at which the requested size was seen."""
         self.resumed: int | None = None
         self.emptied: int | None = None
-        """The instant at which no more was left than the plan allows, or at which the drain was given up because it took too long."""
+        """The instant at which no more was left than the plan allows, or at which the drain was
+        given up because it took too long.
+        """
         self.messages = self._before = 0
         self._looks: list[Look] = []
         self._drain_end = 0
@@ -104,7 +121,10 @@ class BacklogWatch:
         return Change(at=self.resumed, paused=False)
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
-        """Note the end of the drain. :param waiting: the most deliveries that may still wait, by the workers' counts."""
+        """Note the end of the drain.
+
+        :param waiting: the most deliveries that may still wait, by the workers' counts.
+        """
         assert self.resumed is not None
         took = elapsed - self.resumed
         if not took or (waiting > self.allowed and took < self._plan.drain_timeout):
@@ -113,12 +133,15 @@ class BacklogWatch:
         return Change(at=self._drain_end)
 
     def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
-        """Return the first look at which the backlog may have been drained, and the first at which it certainly was; each may be None.
+        """Return the first look at which the backlog may have been drained, and the first at which
+        it certainly was; each may be None.
 
-        At most ``uncounted`` more deliveries waited than a look shows, and never fewer; if it is 0, both looks are the same. The first look
-        lies before the drain was given up; the second may lie after it, while load continued.
+        At most ``uncounted`` more deliveries waited than a look shows, and never fewer; if it is 0,
+        both looks are the same. The first look lies before the drain was given up; the second may
+        lie after it, while load continued.
 
-        :param uncounted: copies other than first copies of acknowledged messages, over the whole phase.
+        :param uncounted: copies other than first copies of acknowledged messages, over the whole
+            phase.
         """
         assert self.resumed is not None
         assert self.emptied is not None
@@ -161,21 +184,28 @@ class BacklogWatch:
 
 
 class BrokenWatch:
-    """Ends a step of a search as soon as an objective can certainly no longer hold.
+    """Ends a step of a search as soon as an objective can certainly no longer be met.
 
-    Reports are up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, each by a different time, and lack what arrived just before.
-    So the messages that should have been counted are those due at the time of the oldest report minus the interval between two looks at
-    arrivals: a message among them that no worker has counted is too late, if it comes at all.
+    Reports are up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, each by a different time,
+    and lack what arrived just before. So the messages that should have been counted are those due
+    at the time of the oldest report minus the interval between two looks at arrivals: a message
+    among them that no worker has counted is too late, if it comes at all.
 
-    :param objectives: upper bounds on end-to-end latencies, as the workers count them. :param consumers: number for each subscription.
+    :param objectives: upper bounds on end-to-end latencies, as the workers count them.
+    :param consumers: number for each subscription.
     :param due: the messages of the phase.
     """
 
     spans: tuple[StageSpan, ...] = ()
 
     def __init__(
-        self, objectives: Sequence[Objective], phase: Phase, subscriptions: int, consumers: int, due: DueMessages
-    ) -> None:  # fmt: skip
+        self,
+        objectives: Sequence[Objective],
+        phase: Phase,
+        subscriptions: int,
+        consumers: int,
+        due: DueMessages,
+    ) -> None:
         self._objectives, self._phase, self._fan_out, self._consumers = (
             objectives,
             phase,
@@ -193,16 +223,18 @@ class BrokenWatch:
         return (
             None
             if self.broke is None
-            else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+            else Change(at=elapsed + CHANGE_IN, end=True, unattainable=self.broke)
         )
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
         """Return the number of deliveries that are certainly beyond each bound, by objective name.
 
-        Percentiles rank over all that was due, so an overdue delivery counts whether it will come or not. For ``max`` it does not count:
-        the profile may allow it never to come. The verdict uses latencies of first copies; workers see all copies. So a late copy counts
-        only if it cannot be a second one: no worker saw a sequence again, and no subscription has several consumers, because a second copy
-        to another consumer looks like a first one. Overdue deliveries always count: second copies only make their number smaller.
+        Percentiles rank over all that was due, so an overdue delivery counts whether it will come
+        or not. For ``max`` it does not count: the profile may allow it never to come. The verdict
+        uses latencies of first copies; workers see all copies. So a late copy counts only if it
+        cannot be a second one: no worker saw a sequence again, and no subscription has several
+        consumers, because a second copy to another consumer looks like a first one. Overdue
+        deliveries always count: second copies only make their number smaller.
         """
         received = sum(p.received for p in progress)
         only_first = self._consumers <= 1 and not any(p.has_second_copies for p in progress)
@@ -224,7 +256,9 @@ class BrokenWatch:
 
 
 def abort_bounds(plan: Plan) -> Abort | None:
-    """Return the bounds of the profile's ``abort`` section (docs/decisions/022), with counts scaled as the run is."""
+    """Return the bounds of the profile's ``abort`` section (docs/decisions/022), with counts scaled
+    as the run is.
+    """
     abort, scaled = plan.profile.abort, plan.scale
     if abort is None or scaled is None:
         return abort
@@ -232,7 +266,9 @@ def abort_bounds(plan: Plan) -> Abort | None:
 
 
 def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
-    """Return the latency bounds (ns) that workers count against, and how many past seconds they report."""
+    """Return the latency bounds (ns) that workers count against, and how many past seconds they
+    report.
+    """
     abort = abort_bounds(plan)
     if abort is None:
         return (), 0
@@ -244,10 +280,12 @@ def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
 class AbortWatch:
     """Ends the measured phase when a bound of ``abort`` was broken for long enough.
 
-    A second is judged once every message intended in it is older than the bound at the time of the oldest report minus the interval between
-    two looks at arrivals: a message that was not counted by then took longer than the bound.
+    A second is judged once every message intended in it is older than the bound at the time of the
+    oldest report minus the interval between two looks at arrivals: a message that was not counted
+    by then took longer than the bound.
 
-    :param due: returns the messages of the phase, with all changes so far. :param deliveries: number for each message.
+    :param due: returns the messages of the phase, with all changes so far.
+    :param deliveries: number for each message.
     """
 
     spans: tuple[StageSpan, ...] = ()

@@ -1,12 +1,13 @@
-"""One workload of a run at the controller: its plan, its target, the phase in progress, and the workers' reports on it.
+"""One workload of a run at the controller: its plan, its target, the phase in progress, and the
+workers' reports on it.
 
-The run controller calls it, mostly in the threads that answer meetings. It writes ``run.json`` and the sequence bounds of each recorded
-phase, and raises an error when the workers sent anything but what was planned: such samples are never judged.
+The run controller calls it, mostly in the threads that answer meetings. It writes ``run.json`` and
+the sequence bounds of each recorded phase, and raises an error when the workers sent anything but
+what was planned: such samples are never judged.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -64,10 +65,13 @@ LONG_CONNECTING: Final = 5 * SECOND  # what takes longer is announced
 class WorkloadRun:
     """One workload.
 
-    :param name: its name if there are several, otherwise empty. :param root: its folder; recorded phases have folders below it.
-    :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or a URI.
-    :param used: the number of messages that each stream has sent so far. :param record: the phase in progress, or the last one; None before
-        the first. :param outages: the outages of its target in this phase.
+    :param name: its name if there are several, otherwise empty.
+    :param root: its folder; recorded phases have folders below it.
+    :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or
+        a URI.
+    :param used: the number of messages that each stream has sent so far.
+    :param record: the phase in progress, or the last one; None before the first.
+    :param outages: the outages of its target in this phase.
     """
 
     name: str
@@ -92,7 +96,9 @@ class WorkloadRun:
     unanswered: bool = False
     """The target left messages of the current phase without an answer: it may hang."""
     went_away: str | None = None
-    """Which clients lost a target that had answered in the current phase and then fell silent; None if it was there at the end."""
+    """Which clients lost a target that had answered in the current phase and then fell silent; None
+    if it was there at the end.
+    """
 
     @property
     def location(self) -> str | None:
@@ -105,12 +111,16 @@ class WorkloadRun:
 
     @property
     def scale(self) -> str:
-        """The word for a run with less than the load of its profile, ``scaled ×0.01`` or ``shortened``; otherwise empty."""
+        """The word for a run with less than the load of its profile, ``scaled ×0.01`` or
+        ``shortened``; otherwise empty.
+        """
         return "" if self.plan.scale is None else scale_word(self.plan.scale.factor)
 
     @property
     def bounds(self) -> tuple[Objective, ...]:
-        """The latency objectives whose misses workers count while load runs: only for a search, which ends a step early by them."""
+        """The latency objectives whose misses workers count while load runs: only for a search,
+        which ends a step early by them.
+        """
         if self.plan.search is None:
             return ()
         return tuple(
@@ -126,7 +136,10 @@ class WorkloadRun:
         return self.record
 
     def assign(self, worker: str, rank: int, bounds: tuple[int, ...] = ()) -> WorkloadAssignment:
-        """Return one worker's share. :param bounds: more latencies, ns, whose exceedances it counts while load runs."""
+        """Return one worker's share.
+
+        :param bounds: more latencies, ns, whose exceedances it counts while load runs.
+        """
         plan, broker, (timely_bounds, timely_seconds) = (
             self.plan,
             self.broker,
@@ -135,39 +148,53 @@ class WorkloadRun:
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
         return WorkloadAssignment(
-            workload=self.name, run=self.run, nonce=self.nonce, worker=worker, profile=profile, payload_file=self.part.payload_file,
-            assignment=plan.assignments[rank], topology=plan.topology,
-            target=target_address(broker.facts), ordered=profile.ordered,
+            workload=self.name,
+            run=self.run,
+            nonce=self.nonce,
+            worker=worker,
+            profile=profile,
+            payload_file=self.part.payload_file,
+            assignment=plan.assignments[rank],
+            topology=plan.topology,
+            target=target_address(broker.facts),
+            ordered=profile.ordered,
             bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
-            opened=opened_each(plan), disk=plan.needs.disk, rate=plan.rate,
-            timely_bounds=timely_bounds, timely_seconds=timely_seconds,
-        )  # fmt: skip
+            opened=opened_each(plan),
+            disk=plan.needs.disk,
+            rate=plan.rate,
+            timely_bounds=timely_bounds,
+            timely_seconds=timely_seconds,
+        )
 
-    def first_connection(self, clients: str, announce: Callable[[str], None]) -> int:
-        """Return the instant from which all workers count their paced connections, ns; announce what takes long.
+    def first_connection(self, clients: str, now: int, announce: Callable[[str], None]) -> int:
+        """Return the instant from which all workers count their paced connections, ns.
 
         :param clients: ``consumers`` or ``producers``.
+        :param now: ns of the clock.
+        :param announce: shows a line about connecting that takes long.
         """
         plan = self.plan
-        count, rate = (
-            plan.topology.streams if clients == "producers" else opened_consumers(plan),
-            plan.profile.connect_rate,
-        )
+        count = plan.topology.streams if clients == "producers" else opened_consumers(plan)
+        rate = plan.profile.connect_rate
         assert rate is not None
         duration = round(count / rate * SECOND)
         if duration > LONG_CONNECTING:
             announce(
-                f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which takes {format_duration(duration)}"
+                f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which "
+                f"takes {format_duration(duration)}"
             )
+        # Each worker makes its clients first.
         client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
-        return (
-            time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time
-        )  # each worker makes its clients first
+        setup = count // len(self.workers) * client.setup_time
+        return now + CONNECT_IN + setup
 
     def relate_clocks(
         self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]
     ) -> None:
-        """Keep the relation of clocks in the phase that has just ended, all by worker. :param used: the lines by which workers stamped."""
+        """Keep the relation of clocks in the phase that has just ended, all by worker.
+
+        :param used: the lines by which workers stamped.
+        """
         self.host_clocks = tuple(
             RunClock(worker=worker, host=hosts[worker], used=line, fit=fits[worker])
             for worker, line in used.items()
@@ -187,7 +214,8 @@ class WorkloadRun:
                 make_location(self.location)
             self.started = self.clock.started
             self.write(ended=False)
-        # In a phase without own producers messages of others may arrive forever: there is nothing to wait for.
+        # In a phase without own producers messages of others may arrive forever: there is nothing
+        # to wait for.
         profile = self.part.profile
         timeout = (
             0
@@ -202,12 +230,16 @@ class WorkloadRun:
     def end_phase(
         self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()
     ) -> None:
-        """Check that the workers sent what was planned, and complete the phase's files. :param spans: the stages found by a watch.
+        """Check that the workers sent what was planned, and complete the phase's files.
 
-        A target that answered in a recorded phase and then fell silent has missed (docs/decisions/048).
+        :param spans: the stages found by a watch.
+
+        A target that answered in a recorded phase and then fell silent has missed
+        (docs/decisions/048).
 
         :raises NoData: they did not, or the wall clock was set while messages were delayed.
-        :raises TargetError: a client was not connected when the drain ended, and there is nothing to judge.
+        :raises TargetError: a client was not connected when the drain ended, and there is nothing
+            to judge.
         """
         record = self.current
         gone = [
@@ -216,7 +248,10 @@ class WorkloadRun:
             if report.disconnected
         ]
         if gone and not record.aborted:
-            self.went_away = f"the target {self.target} went away and was not back when the drain ended: {'; '.join(gone)}"
+            self.went_away = (
+                f"the target {self.target} went away and was not back when the drain ended: "
+                f"{'; '.join(gone)}"
+            )
             answered = self.folder is not None and any(report.answered for report in reports)
             if not answered or not all(map(_is_silence, gone)):
                 raise TargetError(self.went_away)
@@ -224,7 +259,8 @@ class WorkloadRun:
         self.clock.check(self.part.profile)
         self.used = record.finish(reports, spans)
         if self.folder is not None:
-            # "ended" lets `aggregate` judge these samples later; a run that was given up before this point never has it
+            # "ended" lets `aggregate` judge these samples later; a run that was given up before
+            # this point never has it
             write_columns(self.folder, record.columns())
             self.write(ended=True)
 
@@ -256,7 +292,8 @@ class WorkloadRun:
             raise TargetError(f"the target {self.target} went away: {failure}")
 
     def disturb(self, disturbance: Disturbance) -> tuple[int, int | None]:
-        """End, start or restart the target or one process of it; return from when to when it was down, ns after the start of the phase.
+        """End, start or restart the target or one process of it; return from when to when it was
+        down, ns after the start of the phase.
 
         :raises UsageError: that is impossible. :raises TargetError: it did not come up again.
         """
@@ -274,13 +311,15 @@ class WorkloadRun:
         """Write ``run.json`` of the current phase."""
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Samples are judged only once the load has ended. A rate in tens of thousands of pieces takes seconds to write, and the start of
-        # load does not wait for it.
+        # Samples are judged only once the load has ended. A rate in tens of thousands of pieces
+        # takes seconds to write, and the start of load does not wait for it.
         planned = self.current.planned_load() if ended else None
         replace(self.run_file(), ended=ended, planned=planned).write(self.folder)
 
     def run_file(self) -> RunFile:
-        """Return the content of ``run.json``, which describes the run to the aggregation of its samples."""
+        """Return the content of ``run.json``, which describes the run to the aggregation of its
+        samples.
+        """
         plan, profile, topology, record = (
             self.plan,
             self.part.profile,
@@ -288,21 +327,43 @@ class WorkloadRun:
             self.record,
         )
         described = RunFile(
-            run=self.run, workload=self.name or None, nonce=self.nonce, workers=tuple(self.workers),
-            start=0, duration=0, rate=plan.rate, topics=topology.topics,
-            subscriptions=topology.subscriptions, broadcasts=topology.broadcasts, ordered=profile.ordered,
-            connections=opened_clients(plan), connects_only=profile.connects_only, connect_rate=profile.connect_rate,
-            delays=self.clock.delays(profile), publish_acks=profile.publish_acks, buckets=tuple(plan.bucket_names),
-            streams=RunStreams(count=topology.streams, file=STREAMS_FILE), stages=(),
+            run=self.run,
+            workload=self.name or None,
+            nonce=self.nonce,
+            workers=tuple(self.workers),
+            start=0,
+            duration=0,
+            rate=plan.rate,
+            topics=topology.topics,
+            subscriptions=topology.subscriptions,
+            broadcasts=topology.broadcasts,
+            ordered=profile.ordered,
+            connections=opened_clients(plan),
+            connects_only=profile.connects_only,
+            connect_rate=profile.connect_rate,
+            delays=self.clock.delays(profile),
+            publish_acks=profile.publish_acks,
+            buckets=tuple(plan.bucket_names),
+            streams=RunStreams(count=topology.streams, file=STREAMS_FILE),
+            stages=(),
             changes=(),
-            window=plan.profile.slo.window, drift="drift" in plan.profile.slo,
-            foregone=None, aborted=None,
+            window=plan.profile.slo.window,
+            drift="drift" in plan.profile.slo,
+            unattainable=None,
+            aborted=None,
             went_away=self.went_away,
-            started=self.started, seed=profile.seed, scale=None if plan.scale is None else plan.scale.factor,
-            pace=None if plan.scale is None else plan.scale.rate, share=None if plan.scale is None else plan.scale.messages,
-            test=self.test, profile=profile.document(), facts=self._facts(), clocks=self.host_clocks,
-            within_hosts=bool(self.host_clocks) and plan.within_hosts, samples=self.location,
-        )  # fmt: skip
+            started=self.started,
+            seed=profile.seed,
+            scale=None if plan.scale is None else plan.scale.factor,
+            pace=None if plan.scale is None else plan.scale.rate,
+            share=None if plan.scale is None else plan.scale.messages,
+            test=self.test,
+            profile=profile.document(),
+            facts=self._facts(),
+            clocks=self.host_clocks,
+            within_hosts=bool(self.host_clocks) and plan.within_hosts,
+            samples=self.location,
+        )
         if record is None:
             return described
         return replace(
@@ -314,19 +375,31 @@ class WorkloadRun:
             changes=tuple(
                 RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes
             ),
-            foregone=next((change.foregone for change in record.changes if change.foregone), None),
+            unattainable=next(
+                (change.unattainable for change in record.changes if change.unattainable), None
+            ),
             aborted=record.aborted,
         )
 
     def _facts(self) -> RunCircumstances:
         return RunCircumstances(
-            plan=self.plan.document, scaling={} if self.plan.scale is None else dict(self.plan.scale.changes),
-            broker=broker_document(self.broker.facts) | {"restarts": self.outages.document(self.clock)} if self.broker else {},
-            driver=driver_document(self.facts), versions=installed_versions(), machine=machine_document(), source=self.source,
-        )  # fmt: skip
+            plan=self.plan.document,
+            scaling={} if self.plan.scale is None else dict(self.plan.scale.changes),
+            broker=broker_document(self.broker.facts)
+            | {"restarts": self.outages.document(self.clock)}
+            if self.broker
+            else {},
+            driver=driver_document(self.facts),
+            versions=installed_versions(),
+            machine=machine_document(),
+            source=self.source,
+        )
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
-        """Set the client's settings, with those of an OMB driver file that have no effect. Losses are unknown before the load."""
+        """Set the client's settings, with those of an OMB driver file that have no effect.
+
+        Losses are unknown before the load.
+        """
         self.facts = replace(
             facts,
             not_applied={**self.part.profile.not_applied, **facts.not_applied},
@@ -336,7 +409,9 @@ class WorkloadRun:
         )
 
     def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
-        """Add to the lead's facts from before the load what differs on a worker after it, e.g. lost connections."""
+        """Add to the lead's facts from before the load what differs on a worker after it, e.g. lost
+        connections.
+        """
         if self.facts is None:
             return
         applied = dict(self.facts.applied)
@@ -351,5 +426,7 @@ class WorkloadRun:
 
 
 def _is_silence(disconnected: str) -> bool:
-    """Return whether a client is disconnected because the target is silent, or for an unknown reason."""
+    """Return whether a client is disconnected because the target is silent, or for an unknown
+    reason.
+    """
     return NO_ANSWER in disconnected or "(" not in disconnected

@@ -1,9 +1,12 @@
-"""The fleet on pytest-xdist: an execnet channel for each worker, a plugin on the controller and one on each worker.
+"""The fleet on pytest-xdist: an execnet channel for each worker, a plugin on the controller and one
+on each worker.
 
-Every worker gets every load test, and the controller gives each worker a rank in it. Rank 0 leads: it alone runs the test by pytest's own
-protocol and reports it; the others, the members, run setup and teardown of the same item, report nothing and skip its body. Messages to the
-controller arrive in execnet's receiver threads; what may start a run is moved to xdist's main loop. A run starts only when all workers that
-are alive have reached the test, and is reported exactly once, also when a worker crashes, hangs or skips the test.
+Every worker gets every load test, and the controller gives each worker a rank in it. Rank 0 leads:
+it alone runs the test by pytest's own protocol and reports it; the others, the members, run setup
+and teardown of the same item, report nothing and skip its body. Messages to the controller arrive
+in execnet's receiver threads; what may start a run is moved to xdist's main loop. A run starts only
+when all workers that are alive have reached the test, and is reported exactly once, also when a
+worker crashes, hangs or skips the test.
 """
 
 from __future__ import annotations
@@ -53,7 +56,10 @@ HOST = "loadtest_host"
 
 
 class LedItem:
-    """A load test at the controller since its lead has begun it. :param description: the lead's, see :class:`GangWorker`."""
+    """A load test at the controller since its lead has begun it.
+
+    :param description: the lead's, see :class:`GangWorker`.
+    """
 
     def __init__(self, description: Any) -> None:
         self.description = description
@@ -62,7 +68,9 @@ class LedItem:
 
 
 class GangController:
-    """The plugin on xdist's controller: passes messages between channels and rendezvous, wraps the scheduler."""
+    """The plugin on xdist's controller: passes messages between channels and rendezvous, wraps the
+    scheduler.
+    """
 
     def __init__(
         self,
@@ -71,9 +79,11 @@ class GangController:
         hosts: Mapping[str, str],
         report_crash: Callable[[Any, pytest.TestReport], None] = lambda described, report: None,
     ) -> None:
-        """:param hosts: name of the host that each command of an execnet specification (``python=``) starts a worker on.
+        """:param hosts: name of the host that each command of an execnet specification
+        (``python=``) starts a worker on.
 
-        :param report_crash: called with the lead's description of a load test and pytest's report of it, if the lead died.
+        :param report_crash: called with the lead's description of a load test and pytest's report
+            of it, if the lead died.
         """
         self._config = config
         self._load_items: tuple[int, ...] = ()
@@ -103,8 +113,9 @@ class GangController:
         if host is not None:
             node.workerinput[HOST] = host
             self._clocks.add(name, host)
-            # To a worker whose specification says popen, xdist gives the controller's import path after this. The specification says so
-            # again when the worker is gone and may be started anew.
+            # To a worker whose specification says popen, xdist gives the controller's import path
+            # after this. The specification says so again when the worker is gone and may be started
+            # anew.
             node.gateway.spec.popen = None
         self._nodes.append(node)
         with self.rendezvous.lock:
@@ -140,13 +151,21 @@ class GangController:
                 self.rendezvous.receive(worker, message)
 
     def _differing_machine(self, host: str, machine: str) -> str | None:
-        """Describe a host whose command reaches several machines, or return None: one worker of a host answers for the clock of all."""
+        """Describe a host whose command reaches several machines, or return None: one worker of a
+        host answers for the clock of all.
+        """
         if self._machines.setdefault(host, machine) == machine:
             return None
-        return f"host {host}: its workers are on different machines, so their clocks differ: write a host for each machine"
+        return (
+            f"host {host}: its workers are on different machines, so their clocks differ: write a "
+            "host for each machine"
+        )
 
     def _store(self, worker: str, message: SamplePart) -> None:
-        """Write a part of a sample file that a worker of another host sends. The channel waits for this, so memory is bounded."""
+        """Write a part of a sample file that a worker of another host sends.
+
+        The channel waits for this, so memory is bounded.
+        """
         try:
             self._run_controller.store(message.target, message.part, message.last)
         except OSError as error:
@@ -161,9 +180,11 @@ class GangController:
         self.rendezvous.receive(worker, StoresSamples(message.key))
 
     def _in_main_loop(self, call: Callable[[], object]) -> None:
-        """Put the call into xdist's queue, after all earlier events: one may end the session, or replace a worker that crashed.
+        """Put the call into xdist's queue, after all earlier events: one may end the session, or
+        replace a worker that crashed.
 
-        xdist calls the method ``worker_NAME`` of its session for each event; there is no public way to add one.
+        xdist calls the method ``worker_NAME`` of its session for each event; there is no public way
+        to add one.
         """
         session: Any = self._config.pluginmanager.getplugin("dsession")
         session.worker_loadtest_call = lambda call: call()
@@ -182,7 +203,9 @@ class GangController:
                 self._kill(worker)
 
     def _kill(self, worker: str) -> None:
-        """End a worker's process, or its connection: xdist waits without limit for a worker that is connected and does not answer."""
+        """End a worker's process, or its connection: xdist waits without limit for a worker that is
+        connected and does not answer.
+        """
         nodes = [node for node in self._nodes if node.gateway.id == worker]
         self._in_main_loop(lambda: [node.gateway._io.kill() for node in nodes])
 
@@ -194,12 +217,15 @@ class GangController:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        """Raise a usage error that a worker found: from the worker, xdist would only report that the worker is gone."""
+        """Raise a usage error that a worker found: from the worker, xdist would only report that
+        the worker is gone.
+        """
         if self._usage is not None:
             raise pytest.UsageError(self._usage)
         if self._load_items and self._config.getvalue("dist") == "each":
             raise pytest.UsageError(
-                "--dist each runs every test once per worker; a load test is one run on all workers: choose another --dist"
+                "--dist each runs every test once per worker; a load test is one run on all "
+                "workers: choose another --dist"
             )
         if self._load_items:
             interrupt_on_sigterm()
@@ -233,10 +259,14 @@ class GangController:
         if host is None:
             return str(error or "it ended")
         node.gateway.spec.popen = True
-        return f"its process on host {host} or the connection to it ended: check that the host is up and reachable"
+        return (
+            f"its process on host {host} or the connection to it ended: check that the host is up "
+            "and reachable"
+        )
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them by the phase of the report.
+        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them
+        by the phase of the report.
 
         If the run has its results, the lead died in the body, and the test has failed.
         """
@@ -272,9 +302,11 @@ class GangController:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Let the three reports of a test share its properties: pytest keeps them all, and each comes with a copy from the worker.
+        """Let the three reports of a test share its properties: pytest keeps them all, and each
+        comes with a copy from the worker.
 
-        The report of a load test whose lead died is followed by one of its teardown: pytest-html shows no test without it.
+        The report of a load test whose lead died is followed by one of its teardown: pytest-html
+        shows no test without it.
         """
         if report.user_properties == self._properties:
             report.user_properties = list(self._properties)
@@ -286,7 +318,9 @@ class GangController:
         return result
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Release the workers at once: execnet would wait five seconds for one that waits for a message or for its next test."""
+        """Release the workers at once: execnet would wait five seconds for one that waits for a
+        message or for its next test.
+        """
         self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
             self._send(worker, SessionClosed())
@@ -303,13 +337,16 @@ class GangWorker:
     def __init__(
         self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None
     ) -> None:
-        """:param describe: describes a load test for the controller, which reports the test if this worker dies as its lead."""
+        """:param describe: describes a load test for the controller, which reports the test if this
+        worker dies as its lead.
+        """
         self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
         self._inbox: queue.SimpleQueue[TakeRole | Release | SessionClosed] = (
             queue.SimpleQueue()
         )  # roles, and their end
-        # A live load whose body gave it up may still be running when the next test begins: it must not take that one's messages.
+        # A live load whose body gave it up may still be running when the next test begins: it must
+        # not take that one's messages.
         self._current: tuple[Key, queue.SimpleQueue[ControllerMessage]] = (
             (-1, 0),
             queue.SimpleQueue(),
@@ -360,7 +397,9 @@ class GangWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Send the indexes of the load tests: before xdist's report of the collection, on the same gateway, so that they arrive first."""
+        """Send the indexes of the load tests: before xdist's report of the collection, on the same
+        gateway, so that they arrive first.
+        """
         self._index = {
             item: i for i, item in enumerate(session.items) if item.get_closest_marker("load")
         }
@@ -394,7 +433,9 @@ class GangWorker:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        """Leave the test to pytest's own protocol on the lead; take part as a member and report nothing on the others."""
+        """Leave the test to pytest's own protocol on the lead; take part as a member and report
+        nothing on the others.
+        """
         if item not in self._index or self.leads:
             return None
         while self._lead is not None:
@@ -452,15 +493,19 @@ class GangWorker:
 
     @property
     def is_member(self) -> bool:
-        """True while this worker has a load test as its current item and does not report it: another one does, or none."""
+        """True while this worker has a load test as its current item and does not report it:
+        another one does, or none.
+        """
         return self._in_load_test and not self.leads
 
     def run(
         self, request: Request, on_link: Callable[[Link], None] | None = None
     ) -> RunResult | None:
-        """Take part in the run of the current item; return its result on the lead, None on the others.
+        """Take part in the run of the current item; return its result on the lead, None on the
+        others.
 
-        :param on_link: called with this worker's connection before the run begins. :raises BrokenRun, UsageError: see :func:`take_part`.
+        :param on_link: called with this worker's connection before the run begins.
+        :raises BrokenRun, UsageError: see :func:`take_part`.
         """
         if self.leads and self._attempt:  # a rerun: call the others back
             self._key = (self._key[0], self._attempt)
@@ -488,8 +533,9 @@ class GangWorker:
 class GangRelease:
     """Wraps the whole protocol of an item: gathers the workers before it, releases them after it.
 
-    A plugin of its own, because a class can implement each hook only once, and :class:`GangWorker` implements this one already. It must be
-    registered after all others: their wrappers of the protocol begin when the worker has its role.
+    A plugin of its own, because a class can implement each hook only once, and :class:`GangWorker`
+    implements this one already. It must be registered after all others: their wrappers of the
+    protocol begin when the worker has its role.
     """
 
     def __init__(self, worker: GangWorker) -> None:
@@ -505,7 +551,10 @@ class GangRelease:
 
 
 def _cancel_timer(item: pytest.Item) -> None:
-    """Cancel the timer of pytest-timeout on a member that has finished; the lead has its own. The hook is meant for other plugins."""
+    """Cancel the timer of pytest-timeout on a member that has finished; the lead has its own.
+
+    The hook is meant for other plugins.
+    """
     cancel = getattr(item.config.hook, "pytest_timeout_cancel_timer", None)
     if cancel is not None:
         cancel(item=item)
@@ -514,8 +563,14 @@ def _cancel_timer(item: pytest.Item) -> None:
 def _teardown_after(report: pytest.TestReport) -> pytest.TestReport:
     """Make the report of a teardown that follows the report of a crash."""
     teardown = pytest.TestReport(
-        nodeid=report.nodeid, location=report.location, keywords={}, outcome="passed", longrepr=None, when="teardown", start=report.stop,
+        nodeid=report.nodeid,
+        location=report.location,
+        keywords={},
+        outcome="passed",
+        longrepr=None,
+        when="teardown",
+        start=report.stop,
         stop=report.stop,
-    )  # fmt: skip
+    )
     teardown.node = report.node  # type: ignore[attr-defined]  # the worker, by which JUnit finds the test
     return teardown

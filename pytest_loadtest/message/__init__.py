@@ -1,1 +1,3 @@
-"""The contents of a message: envelope, payload, random draws, due time, and the columns of its samples."""
+"""The contents of a message: envelope, payload, random draws, due time, and the columns of its
+samples.
+"""

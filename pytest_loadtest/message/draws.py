@@ -1,8 +1,10 @@
-"""Random draws that are the same on every machine and with every numpy version: a counter hash and a weighted choice.
+"""Random draws that are the same on every machine and with every numpy version: a counter hash and
+a weighted choice.
 
-Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood, "Fast splittable
-pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``, a dozen integer operations. A numpy Generator is not used, because
-numpy promises stable streams only for its bit generators, not for ``Generator.choice`` or ``integers``. Random access also makes draws
+Draw number i of a key is a pure function of (key, i): splitmix64's finaliser (Steele, Lea, Flood,
+"Fast splittable pseudorandom number generators", 2014) over ``(i + 1) * golden ^ key``, a dozen
+integer operations. A numpy Generator is not used, because numpy promises stable streams only for
+its bit generators, not for ``Generator.choice`` or ``integers``. Random access also makes draws
 independent of how messages are cut into bursts, and the state of a stream is one integer.
 """
 
@@ -27,18 +29,18 @@ MASK64: Final = 2**64 - 1
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2: Final = np.uint64(0x94D049BB133111EB)
-_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
+_27: Final = np.uint64(27)
+_30: Final = np.uint64(30)
+_31: Final = np.uint64(31)
 
 
 def draw_range(key: int, first: int, count: int) -> NDArray[np.uint64]:
     """Return draws ``first`` to ``first + count - 1`` of a key, uniform over 64 bits."""
-    drawn = np.arange(
-        first + 1, first + count + 1, dtype=np.uint64
-    )  # from 1, as splitmix64 does: key 0 gives its published numbers
+    # from 1, as splitmix64 does: key 0 gives its published numbers
+    drawn = np.arange(first + 1, first + count + 1, dtype=np.uint64)
     drawn *= _GOLDEN
-    drawn ^= np.uint64(
-        key & MASK64
-    )  # XOR, not a sum: with a sum all keys would be windows on one common sequence
+    # XOR, not a sum: with a sum all keys would be windows on one common sequence
+    drawn ^= np.uint64(key & MASK64)
     return _finalise(drawn)
 
 
@@ -77,12 +79,16 @@ def subkeys(key: int, indexes: Streams) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class WeightedChoice:
-    """A weighted choice by Walker's alias method, in integers: slots of equal width, each split between two choices.
+    """A weighted choice by Walker's alias method, in integers: slots of equal width, each split
+    between two choices.
 
-    The top ``64 - shift`` bits of a draw are its slot. A draw below ``split`` gives the slot's own choice, any other its alias. A choice of
-    weight 0 has no draw at all, because its part of its slot is empty.
+    The top ``64 - shift`` bits of a draw are its slot. A draw below ``split`` gives the slot's own
+    choice, any other its alias. A choice of weight 0 has no draw at all, because its part of its
+    slot is empty.
 
-    :param split: uint64, one per slot. :param own: uint16. :param alias: uint16.
+    :param split: uint64, one per slot.
+    :param own: uint16.
+    :param alias: uint16.
     """
 
     shift: np.uint64
@@ -103,43 +109,53 @@ def weighted_choice(weights: Sequence[float]) -> WeightedChoice:
     """
     shares = _shares(weights)
     bits = max(1, (len(shares) - 1).bit_length())
-    slots, width = 1 << bits, 1 << (64 - bits)
+    slots = 1 << bits
+    width = 1 << (64 - bits)
     left = shares + [0] * (slots - len(shares))
     alias = list(range(slots))
-    split = [0] * slots
+    split = [slot * width for slot in range(slots)]
+
     small = [slot for slot in range(slots) if left[slot] < width]
     large = [slot for slot in range(slots) if left[slot] >= width]
     while small:
-        slot, giver = small.pop(), large[-1]
-        split[slot], alias[slot] = slot * width + left[slot], giver
+        slot = small.pop()
+        giver = large[-1]
+        split[slot] += left[slot]
+        alias[slot] = giver
         left[giver] -= width - left[slot]
         if left[giver] < width:
             small.append(large.pop())
-    for slot in large:  # exactly full: its alias, which is the slot itself, gets everything
-        split[slot] = slot * width
-    indexes = np.arange(slots, dtype=np.uint16)
+    # What is left in ``large`` is exactly full: its alias, the slot itself, gets everything.
+
     return WeightedChoice(
-        np.uint64(64 - bits), np.array(split, np.uint64), indexes, np.array(alias, np.uint16)
+        shift=np.uint64(64 - bits),
+        split=np.array(split, np.uint64),
+        own=np.arange(slots, dtype=np.uint16),
+        alias=np.array(alias, np.uint16),
     )
 
 
 def sparse_choice(weights: NDArray[np.float64]) -> WeightedChoice:
-    """Make the alias table of the weights above 0 alone, so that its draws do not depend on the number or position of zeros."""
+    """Make the alias table of the weights above 0 alone, so that its draws do not depend on the
+    number or position of zeros.
+    """
     above = np.flatnonzero(weights).astype(np.uint16)
     table = weighted_choice(weights[above].tolist())
-    padded = np.pad(
-        above, (0, len(table.own) - len(above)), mode="edge"
-    )  # slots beyond the last are all alias
+    # slots beyond the last are all alias
+    padded = np.pad(above, (0, len(table.own) - len(above)), mode="edge")
     return replace(table, own=padded[table.own], alias=padded[table.alias])
 
 
 def _shares(weights: Sequence[float]) -> list[int]:
-    """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of rounding."""
+    """Return whole shares of 2**64 in proportion to the weights; the heaviest gets the remainder of
+    rounding.
+    """
     if not 0 < len(weights) <= 1 << 16 or min(weights) < 0 or max(weights) <= 0:
         raise ValueError(
-            f"{len(weights)} weights leave nothing to choose from: give 1 to 65536, none negative, at least one above 0"
+            f"{len(weights)} weights leave nothing to choose from:"
+            " give 1 to 65536, none negative, at least one above 0"
         )
-    exact = [Fraction(weight) for weight in weights]
+    exact = list(map(Fraction, weights))
     total = sum(exact)
     shares = [int(weight * 2**64 / total) for weight in exact]
     shares[exact.index(max(exact))] += 2**64 - sum(shares)

@@ -1,8 +1,9 @@
 """The due time of delayed messages: a pure function of the profile and of (seed, stream, sequence).
 
-Brokers take the due time as whole milliseconds of wall time (``deliver_at_time`` of Pulsar's ``MessageMetadata``). So a message is *due* at
-the first whole millisecond at or after its intended time plus its delay. Every process that knows the run's clock computes the same due
-time, so no envelope and no sample has to carry it (docs/decisions/018).
+Brokers take the due time as whole milliseconds of wall time (``deliver_at_time`` of Pulsar's
+``MessageMetadata``). So a message is *due* at the first whole millisecond at or after its intended
+time plus its delay. Every process that knows the run's clock computes the same due time, so no
+envelope and no sample has to carry it (docs/decisions/018).
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.message.draws import (
-    draw_each,
-    subkey,
-)  # not the module: functions travel to executors, modules do not
+# not the module: functions travel to executors, modules do not
+from pytest_loadtest.message.draws import draw_each, subkey
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 0
 """The value in a column of due times for a message that is not delayed."""
-_DELAY_DRAWS: Final = (
-    1 << 41
-)  # index of the subkey for delays, far from those of payloads, bodies and keys
+_DELAY_DRAWS: Final = 1 << 41
+"""Index of the subkey for delays, far from those of payloads, bodies and keys."""
 _READINGS: Final = 20
 
 
@@ -36,10 +34,14 @@ _READINGS: Final = 20
 class Delays:
     """The delays of the messages of one phase.
 
-    :param least: shortest delay, whole ms. :param most: longest delay; all whole ms from ``least`` to ``most`` are equally likely.
-    :param at: instead of both, ns after the phase's start: messages intended earlier are due then, later ones are not delayed.
-    :param tick: ns; a message may come this much early, and may overtake others that are due less than this earlier.
-    :param start: the phase's start, ns of the run's clock. :param wall: wall clock minus the run's clock, ns.
+    :param least: shortest delay, whole ms.
+    :param most: longest delay; all whole ms from ``least`` to ``most`` are equally likely.
+    :param at: instead of both, ns after the phase's start: messages intended earlier are due then,
+        later ones are not delayed.
+    :param tick: ns; a message may come this much early, and may overtake others that are due less
+        than this earlier.
+    :param start: the phase's start, ns of the run's clock.
+    :param wall: wall clock minus the run's clock, ns.
     """
 
     seed: int
@@ -53,22 +55,26 @@ class Delays:
     @property
     def longest(self) -> int:
         """The longest delay, ns."""
-        return self.most * MILLISECOND if self.at is None else self.at
+        if self.at is not None:
+            return self.at
+        return self.most * MILLISECOND
 
     def on_the_wire(
         self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column
     ) -> Column:
-        """Return due times in ms since the epoch, int64; :data:`AT_ONCE` if not delayed. :param intended: ns of the run's clock."""
+        """Return due times in ms since the epoch, int64; :data:`AT_ONCE` if not delayed.
+
+        :param intended: ns of the run's clock.
+        """
         if self.at is not None:
             moment = self.start + self.at
             return np.where(intended < moment, -(-(moment + self.wall) // MILLISECOND), AT_ONCE)
-        keys = draw_each(
-            np.full(len(seq), subkey(~self.seed, _DELAY_DRAWS), np.uint64), stream.astype(np.int64)
-        )
+        common_key = np.full(len(seq), subkey(~self.seed, _DELAY_DRAWS), np.uint64)
+        keys = draw_each(common_key, stream.astype(np.int64))
         drawn = draw_each(keys, seq) % np.uint64(self.most - self.least + 1)
-        due: Column = (
-            -(-(intended + self.wall) // MILLISECOND) + self.least + drawn.astype(np.int64)
-        )
+        # -(-a // b) rounds a / b up
+        earliest = -(-(intended + self.wall) // MILLISECOND) + self.least
+        due: Column = earliest + drawn.astype(np.int64)
         return due
 
     def due(self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column) -> Column:
@@ -86,17 +92,21 @@ class Delays:
 
         :raises KeyError, TypeError, ValueError: the document is not valid.
         """
+        names = ("seed", "least", "most", "tick", "start", "wall")
         at = document["at"]
-        numbers = {
-            name: int(document[name]) for name in ("seed", "least", "most", "tick", "start", "wall")
-        }
-        return cls(**numbers, at=None if at is None else int(at))
+        if at is not None:
+            at = int(at)
+        return cls(at=at, **{name: int(document[name]) for name in names})
 
 
 def wall_offset(wall: Callable[[], int], clock: Callable[[], int]) -> int:
-    """Return wall clock minus ``clock``, ns, by the quickest of several readings: a process that is interrupted in one reads it wrong."""
+    """Return wall clock minus ``clock``, ns, by the quickest of several readings: a process that is
+    interrupted in one reads it wrong.
+    """
     readings = []
     for _ in range(_READINGS):
-        before, now, after = clock(), wall(), clock()
+        before = clock()
+        now = wall()
+        after = clock()
         readings.append((after - before, now - (before + after) // 2))
     return min(readings)[1]

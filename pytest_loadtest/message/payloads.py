@@ -1,12 +1,14 @@
-"""Payloads: the distribution of sizes, the pool of payloads made from it, and the weighted choice among them."""
+"""Payloads: the distribution of sizes, the pool of payloads made from it, and the weighted choice
+among them.
+"""
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from operator import add
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +39,9 @@ _32 = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is the profile's key."""
+    """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is
+    the profile's key.
+    """
 
     name: str
     low: int
@@ -46,17 +50,19 @@ class Bucket:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Parse a size range: ``"1KB-4KB"`` → (1024, 4096), the sizes from 1024 up to, but without, 4096.
+    """Parse a size range: ``"1KB-4KB"`` → (1024, 4096), the sizes from 1024 up to, but without,
+    4096.
 
     :raises ValueError: not two sizes, or nothing between them.
     """
     ends = text.split("-")
     if len(ends) != 2:
         raise ValueError(f"{text!r} is not a size range: write two sizes, as in 1KB-4KB")
-    low, high = parse_size(ends[0]), parse_size(ends[1])
+    low, high = map(parse_size, ends)
     if low >= high:
         raise ValueError(
-            f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high}; the larger goes second"
+            f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high};"
+            " the larger goes second"
         )
     return low, high
 
@@ -73,33 +79,41 @@ class Filling:
     def body(self, size: int, number: int) -> bytes:
         """Make the body of one payload: the bytes after its head."""
         head = HEAD if size >= HEAD else COMPACT_HEAD
-        length = size - head - (CHECKSUM if self.checksum else 0)
-        body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
-        if (
-            self.content is not None and len(self.content) == size
-        ):  # the file fills no payload of a stage with another size
+        tail = CHECKSUM if self.checksum else 0
+        length = size - head - tail
+        # the file fills no payload of a stage with another size
+        if self.content is not None and len(self.content) == size:
             body = self.content[head : head + length]
-        return body + zlib.crc32(body).to_bytes(CHECKSUM, "little") if self.checksum else body
+        else:
+            body = self._random(int(length * self.ratio), number).ljust(length, b"\0")
+        if self.checksum:
+            body += zlib.crc32(body).to_bytes(CHECKSUM, "little")
+        return body
 
     def _random(self, length: int, number: int) -> bytes:
-        key = draws.subkey(
-            ~self.seed, number
-        )  # the complement, so that bodies have other keys than choosers
+        # the complement, so that bodies have other keys than choosers
+        key = draws.subkey(~self.seed, number)
         return draws.draw_range(key, 0, length // 8 + 1).astype("<u8").tobytes()[:length]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PayloadPool:
-    """All payloads that can be sent, with their bodies made once. One row per payload in every column.
+    """All payloads that can be sent, with their bodies made once.
 
-    Stages may have distributions of their own: number 0 is the profile's, followed by one for each of ``build_pool``'s ``more``.
+    One row per payload in every column.
+
+    Stages may have distributions of their own: number 0 is the profile's, followed by one for each
+    of ``build_pool``'s ``more``.
 
     :param filling: the content of bodies.
-    :param sizes: int32, bytes of the whole payload. :param buckets: int16, index of the size bucket.
-    :param weights_of: by distribution, float64, sum 1; a payload that only other distributions have weighs 0.
+    :param sizes: int32, bytes of the whole payload.
+    :param buckets: int16, index of the size bucket.
+    :param weights_of: by distribution, float64, sum 1; a payload that only other distributions have
+        weighs 0.
     :param bucket_names: of all distributions; the same key is the same bucket.
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
-    :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics do not differ.
+    :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
+        do not differ.
     """
 
     filling: Filling
@@ -128,13 +142,12 @@ class PayloadPool:
 
     @cached_property
     def bodies(self) -> tuple[bytes, ...]:
-        """The bytes after each head; with ``checksum`` the last 4 are the CRC-32 (little-endian) of the rest of the body.
+        """The bytes after each head; with ``checksum`` the last 4 are the CRC-32 (little-endian) of
+        the rest of the body.
 
         Made at the first access: a plan needs sizes only.
         """
-        return tuple(
-            self.filling.body(size, number) for number, size in enumerate(self.sizes.tolist())
-        )
+        return tuple(map(self.filling.body, self.sizes.tolist(), count()))
 
     @cached_property
     def head_size(self) -> NDArray[np.uint8]:
@@ -164,7 +177,8 @@ class PayloadPool:
         return tuple(map(draws.sparse_choice, self.weights_of))
 
     def table(self, distribution: int | Mapping[str, int]) -> draws.WeightedChoice:
-        """Return the table of a distribution: the number of one of the pool's own, or other weights for its size buckets.
+        """Return the table of a distribution: the number of one of the pool's own, or other weights
+        for its size buckets.
 
         :raises UsageError: a bucket that the pool does not have, or no weight above 0.
         """
@@ -175,11 +189,10 @@ class PayloadPool:
 
     def mix(self, distribution: int | Mapping[str, int]) -> SizeMix:
         """Return the sizes of a distribution, as in :meth:`table`."""
-        weights = (
-            self.weights_of[distribution]
-            if isinstance(distribution, int)
-            else self._weights_by_bucket(distribution)
-        )
+        if isinstance(distribution, int):
+            weights = self.weights_of[distribution]
+        else:
+            weights = self._weights_by_bucket(distribution)
         sizes = self.sizes[weights > 0].astype(np.float64)
         weights = weights[weights > 0]
         mean = float(weights @ sizes)
@@ -192,12 +205,13 @@ class PayloadPool:
         )
 
     def _weights_by_bucket(self, buckets: Mapping[str, int]) -> NDArray[np.float64]:
-        weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)[
-            self.buckets
-        ]
-        shares = np.bincount(self.buckets, minlength=len(self.bucket_names))[self.buckets]
-        whole: NDArray[np.float64] = weights / shares / (weights / shares).sum()
-        return whole
+        """Return the weight of each payload; those of one bucket share its weight."""
+        weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)
+        payloads = np.bincount(self.buckets, minlength=len(self.bucket_names))
+        # buckets of weights [3, 1] with payloads [0, 0, 1]: [1.5, 1.5, 1] / 4
+        each: NDArray[np.float64] = weights[self.buckets] / payloads[self.buckets]
+        each /= each.sum()
+        return each
 
 
 def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
@@ -209,11 +223,14 @@ def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
         raise UsageError(
             f"no size bucket {', '.join(unknown)}: the payloads were made for {', '.join(names)}"
         )
-    if not all(
-        isinstance(weight, (int, float)) and 0 <= weight < math.inf for weight in weights.values()
-    ) or not any(weights.values()):
+    are_valid = any(weights.values())
+    for weight in weights.values():
+        if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            are_valid = False
+    if not are_valid:
         raise UsageError(
-            f"weights {dict(weights)} are not valid: none may be below 0, and at least one must be above 0"
+            f"weights {dict(weights)} are not valid: none may be below 0,"
+            " and at least one must be above 0"
         )
 
 
@@ -232,48 +249,63 @@ def build_pool(
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
 ) -> PayloadPool:
-    """Make the payloads of a distribution or of one size, and those of the stages' own distributions.
+    """Make the payloads of a distribution or of one size, and those of the stages' own
+    distributions.
 
-    :param representative: the sizes for a bucket: its ``midpoint``, its ``max`` (the last size inside), or ``uniform``, which is
-        ``per_bucket`` sizes spread evenly inside, 16 if that is 1. A bucket of weight 0 keeps its index and gets no payload.
-    :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise all zeros, or ``file_content``.
-    :param pool_size: number of different random bodies for ``message_size`` (OMB's ``randomizedPayloadPoolSize``).
-    :param file_content: exactly ``message_size`` bytes; envelope and checksum replace the bytes at its beginning and end.
+    :param representative: the sizes for a bucket: its ``midpoint``, its ``max`` (the last size
+        inside), or ``uniform``, which is ``per_bucket`` sizes spread evenly inside, 16 if that is
+        1. A bucket of weight 0 keeps its index and gets no payload.
+    :param randomized: the first ``random_ratio`` of each body is random, the rest zeros; otherwise
+        all zeros, or ``file_content``.
+    :param pool_size: number of different random bodies for ``message_size`` (OMB's
+        ``randomizedPayloadPoolSize``).
+    :param file_content: exactly ``message_size`` bytes; envelope and checksum replace the bytes at
+        its beginning and end.
     :param max_size: the target's limit on a whole payload.
-    :param per_bucket: payloads of each size bucket, equally likely; several of one size only if bodies are random.
-    :param more: distributions of stages. The pool has the buckets of all; buckets with the same key are one.
-    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets or payloads; a file of another size.
+    :param per_bucket: payloads of each size bucket, equally likely; several of one size only if
+        bodies are random.
+    :param more: distributions of stages. The pool has the buckets of all; buckets with the same key
+        are one.
+    :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets
+        or payloads; a file of another size.
     """
     if (buckets is None) == (message_size is None):
         raise ValueError("give either messageSize or messageSizeDistribution")
     if file_content is not None and len(file_content) != message_size:
         raise ValueError(
-            f"payloadFile has {len(file_content)} bytes but messageSize is {message_size}: they must be equal"
+            f"payloadFile has {len(file_content)} bytes but messageSize is {message_size}:"
+            " they must be equal"
         )
+
     if message_size is not None:
-        buckets = [
-            Bucket(name=str(message_size), low=message_size, high=message_size + 1, weight=1)
-        ]
+        name = str(message_size)
+        buckets = [Bucket(name=name, low=message_size, high=message_size + 1, weight=1)]
     distributions = [buckets or (), *more]
     union = _united(distributions)
     counts = [per_bucket] * len(union)
     if message_size is not None:
         counts[0] = max(per_bucket, pool_size)
     check_payload_count(counts, per_bucket, MAX_PAYLOADS)
+
     limits = SizeLimits(CHECKSUM if checksum else 0, max_size)
-    fill = random_ratio if randomized else 0.0
-    rows = [
-        (size, number)
-        for number, bucket in enumerate(union)
-        for size in (limits.sizes(bucket, representative, counts[number], randomized) if bucket.weight else ())
-    ]  # fmt: skip
+    sizes: list[int] = []
+    payloads: list[int] = []
+    for bucket, most in zip(union, counts, strict=True):
+        before = len(sizes)
+        if bucket.weight:
+            sizes += limits.sizes(bucket, representative, most, randomized)
+        payloads.append(len(sizes) - before)
+
+    weights_of = tuple(_weights(each, union, payloads) for each in distributions)
+    if randomized:
+        filling = Filling(seed, random_ratio, None, checksum)
+    else:
+        filling = Filling(seed, 0.0, file_content, checksum)
     return PayloadPool(
-        filling=Filling(seed, fill, None if randomized else file_content, checksum),
-        sizes=np.array([size for size, _ in rows], np.int32),
-        buckets=np.array([bucket for _, bucket in rows], np.int16),
-        weights_of=tuple(
-            _weights(each, [union[bucket].name for _, bucket in rows]) for each in distributions
-        ),
+        filling=filling,
+        sizes=np.array(sizes, np.int32),
+        buckets=np.repeat(np.arange(len(union), dtype=np.int16), payloads),
+        weights_of=weights_of,
         bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
@@ -281,17 +313,21 @@ def build_pool(
 
 
 def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
-    """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0 in any distribution."""
+    """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0
+    in any distribution.
+    """
     union: dict[str, Bucket] = {}
     for buckets in distributions:
         weights = [bucket.weight for bucket in buckets]
         if sum(weights) <= 0 or min(weights) < 0:
             raise ValueError(
-                "the weights of messageSizeDistribution must not be negative, and at least one must be above 0"
+                "the weights of messageSizeDistribution must not be negative,"
+                " and at least one must be above 0"
             )
         for bucket in buckets:
-            before = union.get(bucket.name)
-            union[bucket.name] = bucket if before is None or not before.weight else before
+            before = union.setdefault(bucket.name, bucket)
+            if not before.weight:
+                union[bucket.name] = bucket
     if len(union) > MAX_BUCKETS:
         stages = " in all stages together" if len(distributions) > 1 else ""
         raise ValueError(
@@ -300,19 +336,27 @@ def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
     return list(union.values())
 
 
-def _weights(buckets: Sequence[Bucket], rows: Sequence[str]) -> NDArray[np.float64]:
-    """Return the weight of each payload in a distribution. :param rows: the name of its bucket."""
-    total, payloads = sum(bucket.weight for bucket in buckets), Counter(rows)
-    share = {
-        bucket.name: bucket.weight / total / payloads[bucket.name]
-        for bucket in buckets
-        if bucket.weight
-    }
-    return np.array([share.get(name, 0.0) for name in rows])
+def _weights(
+    buckets: Sequence[Bucket], union: Sequence[Bucket], payloads: Sequence[int]
+) -> NDArray[np.float64]:
+    """Return the weight of each payload in a distribution.
+
+    :param union: the buckets of all distributions.
+    :param payloads: the number of payloads of each of them.
+    """
+    total = sum(bucket.weight for bucket in buckets)
+    shares = {bucket.name: bucket.weight / total for bucket in buckets if bucket.weight}
+    weights: list[float] = []
+    for bucket, count_of_bucket in zip(union, payloads, strict=True):
+        share = shares.get(bucket.name, 0.0)
+        weights += [share / max(count_of_bucket, 1)] * count_of_bucket
+    return np.array(weights)
 
 
 def body_ok(data: bytes) -> bool:
-    """Return true if the checksum of a whole payload (the profile's ``checksum: true``) matches its body."""
+    """Return true if the checksum of a whole payload (the profile's ``checksum: true``) matches its
+    body.
+    """
     head = HEAD if len(data) >= HEAD else COMPACT_HEAD
     if len(data) < head + CHECKSUM:
         return False
@@ -322,10 +366,13 @@ def body_ok(data: bytes) -> bool:
 
 
 class PayloadChooser:
-    """Chooses the payloads of messages: a pure function of (seed, stream, number of the message) and the distribution."""
+    """Chooses the payloads of messages: a pure function of (seed, stream, number of the message)
+    and the distribution.
+    """
 
     def __init__(self, pool: PayloadPool, seed: int, streams: Streams) -> None:
-        self._table, self._keys = pool.choices[0], draws.subkeys(seed, streams)
+        self._table = pool.choices[0]
+        self._keys = draws.subkeys(seed, streams)
 
     def draw(
         self,
@@ -335,7 +382,8 @@ class PayloadChooser:
     ) -> NDArray[np.uint16]:
         """Return one payload for each message.
 
-        :param index: position of its stream among ``streams``. :param seq: its number in the stream.
+        :param index: position of its stream among ``streams``.
+        :param seq: its number in the stream.
         :param table: the table of its distribution; by default of the pool's first.
         """
         return (table or self._table).choose(draws.draw_each(self._keys.take(index), seq))
@@ -344,18 +392,19 @@ class PayloadChooser:
 def whole_payloads(
     pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
 ) -> list[bytes]:
-    """Return whole payloads, for clients that take one message at a time; ``heads`` from ``envelope.encode_heads``."""
+    """Return whole payloads, for clients that take one message at a time; ``heads`` from
+    ``envelope.encode_heads``.
+    """
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
-        fronts = [
-            front[:size]
-            for front, size in zip(fronts, pool.head_size[payload].tolist(), strict=True)
-        ]
+        head_sizes = pool.head_size[payload].tolist()
+        fronts = [front[:size] for front, size in zip(fronts, head_sizes, strict=True)]
     return list(map(add, fronts, pool.body_column.take(payload).tolist()))
 
 
 class TopicChooser:
-    """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream, number of the message).
+    """Chooses payloads where each topic has messages of one size: a pure function of (seed, stream,
+    number of the message).
 
     All payloads of the topic's size are equally likely.
 
@@ -367,17 +416,17 @@ class TopicChooser:
     ) -> None:
         self._keys = draws.subkeys(seed, streams)
         buckets = np.array(pool.of_topics, np.int64)[topics]
-        self._first = np.searchsorted(
-            pool.buckets, buckets
-        )  # the payloads of a bucket are neighbours in the pool
-        self._count = (np.searchsorted(pool.buckets, buckets, side="right") - self._first).astype(
-            np.uint64
-        )
+        # the payloads of a bucket are neighbours in the pool
+        self._first = np.searchsorted(pool.buckets, buckets)
+        end = np.searchsorted(pool.buckets, buckets, side="right")
+        self._count = (end - self._first).astype(np.uint64)
 
     def draw(
         self, index: NDArray[np.int64], seq: NDArray[np.int64], table: draws.WeightedChoice
     ) -> NDArray[np.uint16]:
-        """Return one payload for each message; ``table`` is ignored, because the topic decides the size."""
+        """Return one payload for each message; ``table`` is ignored, because the topic decides the
+        size.
+        """
         word = draws.draw_each(self._keys.take(index), seq) >> _32
         within = (word * self._count[index]) >> _32
         return (self._first[index] + within.astype(np.int64)).astype(np.uint16)
@@ -387,7 +436,10 @@ Chooser = PayloadChooser | TopicChooser
 
 
 def make_chooser(pool: PayloadPool, seed: int, streams: Streams, topics: int) -> Chooser:
-    """Return the chooser for some streams. :param topics: number of the run's topics, to which streams are assigned round robin."""
+    """Return the chooser for some streams.
+
+    :param topics: number of the run's topics, to which streams are assigned round robin.
+    """
     if not pool.of_topics:
         return PayloadChooser(pool, seed, streams)
     return TopicChooser(pool, seed, streams, stream_column(streams) % topics)

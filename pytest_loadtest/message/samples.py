@@ -1,9 +1,11 @@
 """The columns of samples, as the recorder writes them and Spark reads them.
 
-A *sent* row is one message that a producer had to send, a *received* row is one copy that a consumer got. If a message goes to many
-subscriptions of one consumer each, a *broadcast* row replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times
-are CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and ``status`` has the reason. All integers
-are signed: Spark turns unsigned 64-bit columns into decimals.
+A *sent* row is one message that a producer had to send, a *received* row is one copy that a
+consumer got. If a message goes to many subscriptions of one consumer each, a *broadcast* row
+replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times are
+CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and
+``status`` has the reason. All integers are signed: Spark turns unsigned 64-bit columns into
+decimals.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Final, NamedTuple
 
 
 class Column(NamedTuple):
-    """A column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or meaning."""
+    """A column: name, numpy/Arrow integer type (or a list of one, as Arrow spells it), unit or
+    meaning.
+    """
 
     name: str
     type: str
@@ -31,9 +35,12 @@ class Status(enum.IntEnum):
     PENDING = -1  # in memory only, never in a file
     ACKED = 0
     FAILED = 1  # answered with an error, by the client or the target
-    DROPPED = 2  # never handed to the client: later than maxSendDelay, mostly by the generator's own delay
+    # never handed to the client: later than maxSendDelay, mostly by the generator's own delay
+    DROPPED = 2
     UNKNOWN = 3  # handed over, and not answered before the drain ended
-    BLOCKED = 4  # never handed to the client: later than maxSendDelay, mostly because its stream's window was full
+    # never handed to the client: later than maxSendDelay, mostly because its stream's window was
+    # full
+    BLOCKED = 4
 
 
 NEVER_SENT: Final = (Status.DROPPED, Status.BLOCKED)
@@ -44,9 +51,8 @@ class Flag(enum.IntFlag):
     """Bits of a received row."""
 
     REDELIVERED = 1  # marked by the target
-    LATE = (
-        2  # a higher sequence of the same (stream, partition or key) came before, at this consumer
-    )
+    # a higher sequence of the same (stream, partition or key) came before, at this consumer
+    LATE = 2
     CORRUPT = 4  # the head is whole, the rest of the payload is damaged
     UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
@@ -69,7 +75,8 @@ SENT: Final = (
     Column(
         "resends",
         "int16",
-        "how often the client sent it again after a lost connection, 255 for 255 or more; 0 also where unknown",
+        "how often the client sent it again after a lost connection, 255 for 255 or more;"
+        " 0 also where unknown",
     ),
 )
 
@@ -87,7 +94,8 @@ RECEIVED: Final = (
     Column(
         "lag",
         "int32",
-        "µs from received until the client took the copy; -1: unknown, as in samples of older releases",
+        "µs from received until the client took the copy;"
+        " -1: unknown, as in samples of older releases",
     ),
 )
 
@@ -96,7 +104,8 @@ BROADCAST: Final = (
     Column(
         "base",
         "int32",
-        "index of the first of its 64 subscriptions, within the topic: bit i of a mask is subscription base + i",
+        "index of the first of its 64 subscriptions, within the topic:"
+        " bit i of a mask is subscription base + i",
     ),
     Column("stream", "int32", "producer's stream, from the envelope"),
     Column("bucket", "int16", "size bucket, from the envelope"),
@@ -122,13 +131,12 @@ BROADCAST: Final = (
 )
 
 WIDTH: Final = 64
-"""Subscriptions of one broadcast row. Topics with at least this many, of one consumer each, are recorded in broadcast rows."""
+"""Subscriptions of one broadcast row.
+
+Topics with at least this many, of one consumer each, are recorded in broadcast rows.
+"""
 KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"
-EVIDENCE: Final = (
-    "cpu",
-    "stalled",
-    "longest_stall",
-    "gc",
-)  # ns in each second of the phase, of a worker's own process
+EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")
+"""ns in each second of the phase, of a worker's own process."""

@@ -1,7 +1,7 @@
 """The numbers of a worker's streams.
 
-They are evenly spaced, a ``range``, unless consumers are paired with producers by host (:mod:`pytest_loadtest.schedule.pairing`): then they
-are a column of ascending numbers.
+They are evenly spaced, a ``range``, unless consumers are paired with producers by host
+(:mod:`pytest_loadtest.schedule.pairing`): then they are a column of ascending numbers.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ if TYPE_CHECKING:
 
 def stream_column(streams: Streams) -> NDArray[np.int64]:
     """Return the numbers as a column."""
-    return (
-        np.arange(streams.start, streams.stop, streams.step, dtype=np.int64)
-        if isinstance(streams, range)
-        else streams
-    )
+    if not isinstance(streams, range):
+        return streams
+    return np.arange(streams.start, streams.stop, streams.step, dtype=np.int64)
 
 
 def stream_list(streams: Streams) -> range | list[int]:
     """Return the numbers as a sequence of Python's integers, which drivers take."""
-    return streams if isinstance(streams, range) else streams.tolist()
+    if isinstance(streams, range):
+        return streams
+    numbers: list[int] = streams.tolist()
+    return numbers
 
 
 def stream_at(streams: Streams, index: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the stream at each position."""
     # Arithmetic where possible: this is done for each message.
-    return (
-        index * streams.step + streams.start if isinstance(streams, range) else streams.take(index)
-    )
+    if isinstance(streams, range):
+        return index * streams.step + streams.start
+    return streams.take(index)
 
 
 def position_of(streams: Streams, stream: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -54,15 +55,16 @@ def streams_below(streams: Streams, end: int) -> int:
 
 def streams_document(streams: Streams) -> list[int] | dict[str, list[int]]:
     """Return the numbers for a worker's manifest: start, stop and step, or all of them."""
-    return (
-        [streams.start, streams.stop, streams.step]
-        if isinstance(streams, range)
-        else {"numbers": streams.tolist()}
-    )
+    if isinstance(streams, range):
+        return [streams.start, streams.stop, streams.step]
+    return {"numbers": streams.tolist()}
 
 
 def streams_of_document(document: Any) -> Streams:
-    """Read the numbers from a manifest. :raises KeyError, TypeError, ValueError: they are not there."""
+    """Read the numbers from a manifest.
+
+    :raises KeyError, TypeError, ValueError: they are not there.
+    """
     if isinstance(document, dict):
         return np.array(document["numbers"], np.int64)
     start, stop, step = map(int, document)

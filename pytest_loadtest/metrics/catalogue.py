@@ -1,8 +1,11 @@
-"""The catalogue of metrics: one row for each quantity by which a run is measured, judged and reported.
+"""The catalogue of metrics: one row for each quantity by which a run is measured, judged and
+reported.
 
-Everything that lists metrics iterates over these rows: the grammar of ``slo``, observations, windows, stages, drift and regression, the
-documents and reports of a run, the schemas and the reference tables. A new latency is a row here, its definition in numpy
-(:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers (:mod:`pytest_loadtest.pipeline.kernel`), its property in
+Everything that lists metrics iterates over these rows: the grammar of ``slo``, observations,
+windows, stages, drift and regression, the documents and reports of a run, the schemas and the
+reference tables. A new latency is a row here, its definition in numpy
+(:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers
+(:mod:`pytest_loadtest.pipeline.kernel`), its property in
 :mod:`pytest_loadtest.results.latencies`, and its test.
 """
 
@@ -14,18 +17,24 @@ from enum import Enum
 from typing import Final, Literal
 
 Form = Literal["latency", "rate", "share", "count", "duration", "bytes"]
-"""The way in which a metric is bounded: a latency by its statistics (p99, max, mean, min), any other by one number.
+"""The way in which a metric is bounded: a latency by its statistics (p99, max, mean, min), any
+other by one number.
 
 Units: latency and duration ns; rate msg/s, or a share of the rate offered; share 0 to 1; count messages, or a share; bytes B.
 """
 NeverCame = Literal["", "deliveries", "acknowledgements", "sends", "completions", "subscriptions"]
-"""Messages or deliveries that were due and have no latency; percentiles rank over them too (decision 013): missing deliveries, messages
-without an acknowledgement, dropped messages, messages that not every subscription received, silent subscriptions of topics. Empty:
-everything due was measured."""
+"""Messages or deliveries that were due and have no latency; percentiles rank over them too
+(decision 013): missing deliveries, messages without an acknowledgement, dropped messages, messages
+that not every subscription received, silent subscriptions of topics. Empty: everything due was
+measured.
+"""
 
 
 class Own(Enum):
-    """The generator's own delays, and what each can lengthen (decision 049). The value completes "lengthened by"."""
+    """The generator's own delays, and what each can lengthen (decision 049).
+
+    The value completes "lengthened by".
+    """
 
     SEND_DELAY = "the own send delay of the message"
     BEGUN_LATE = "the generator's delay in beginning the connection"
@@ -34,7 +43,10 @@ class Own(Enum):
 
 
 class Need(Enum):
-    """Properties that a run must have for a metric to apply to it. The value completes "a run without …"."""
+    """Properties that a run must have for a metric to apply to it.
+
+    The value completes "a run without …".
+    """
 
     CONSUMERS = "consumers"
     ACKNOWLEDGEMENTS = "acknowledgements"
@@ -52,19 +64,27 @@ class Metric:
 
     :param name: the key in ``slo``; empty if no objective can bound it.
     :param attribute: key of ``Measurements.latencies`` for latencies, field of
-        :class:`~pytest_loadtest.metrics.measurements.Counts` for counts; also the name of the fixture's property.
+        :class:`~pytest_loadtest.metrics.measurements.Counts` for counts; also the name of the
+            fixture's property.
     :param key: in ``results.json``, below ``latencies`` or ``counts``.
-    :param label: in sentences and reports: ``end-to-end``. :param row: in a table of latencies, where it differs from the label.
+    :param label: in sentences and reports: ``end-to-end``.
+    :param row: in a table of latencies, where it differs from the label.
     :param floor: a bound without ``min`` or ``max`` is a lower one.
     :param meaning: one sentence for the reference and the schema of profiles.
     :param needs: the metric does not apply to a run without one of these.
     :param absent: the reason, for messages, why a latency can have no values.
-    :param never_came: the messages or deliveries over which percentiles rank in addition to the values measured.
-    :param always: reports show it for every run; otherwise only if it was measured. :param exported: continuous integration gets it.
-    :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies ``per_topic`` and ``per_worker``.
-    :param per_window: it is measured for each window. :param per_interval: reports show it for each ten seconds (latencies).
-    :param drifts: the last tenth can be compared with the first. :param compared: runs are compared by it, with its noise.
-    :param lengthened_by: the generator's own delays that can make it worse; nothing else excuses a miss.
+    :param never_came: the messages or deliveries over which percentiles rank in addition to the
+        values measured.
+    :param always: reports show it for every run; otherwise only if it was measured.
+    :param exported: continuous integration gets it.
+    :param per_stage: it is measured for each stage; likewise ``per_bucket``, and for latencies
+        ``per_topic`` and ``per_worker``.
+    :param per_window: it is measured for each window.
+    :param per_interval: reports show it for each ten seconds (latencies).
+    :param drifts: the last tenth can be compared with the first.
+    :param compared: runs are compared by it, with its noise.
+    :param lengthened_by: the generator's own delays that can make it worse; nothing else excuses a
+        miss.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty without any.
     """
 
@@ -138,13 +158,15 @@ CATALOGUE: Final = (
         meaning="sent − intended", absent="nothing was sent",
         lengthened_by=(Own.SEND_DELAY,),
     ),
-    # No objective bounds it: it separates a slow generator from a slow target. Size buckets and windows have it, so that a miss in one of
-    # them can be attributed to the generator's own pauses.
+    # No objective bounds it: it separates a slow generator from a slow target. Size buckets and
+    # windows have it, so that a miss in one of them can be attributed to the generator's own
+    # pauses.
     Metric(
         name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
         exported=False, per_bucket=True, per_worker=True, per_window=True, absent="nothing was sent",
     ),
-    # It is to the receive side what own send delay is to the send side. With the kernel's stamps it is not part of end-to-end latency.
+    # It is to the receive side what own send delay is to the send side. With the kernel's stamps it
+    # is not part of end-to-end latency.
     Metric(
         name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag", row="until we took it",
         needs=(Need.CONSUMERS,), per_bucket=True, per_worker=True, per_window=True, per_interval=True, drifts=True,
@@ -152,7 +174,8 @@ CATALOGUE: Final = (
         absent="the client stamps arrivals itself, or nothing was received",
         lengthened_by=(Own.RECEIVE_LAG,),
     ),
-    # Only messages to 64 subscriptions or more have these two: only their samples are broadcast rows (decision 016).
+    # Only messages to 64 subscriptions or more have these two: only their samples are broadcast
+    # rows (decision 016).
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
         row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
@@ -167,7 +190,8 @@ CATALOGUE: Final = (
         absent=_NOT_COMPLETE,
         lengthened_by=(Own.STALL, Own.RECEIVE_LAG),
     ),
-    # Workers record these three while they connect. They are not counted from samples, so no stage has them.
+    # Workers record these three while they connect. They are not counted from samples, so no stage
+    # has them.
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
@@ -186,7 +210,8 @@ CATALOGUE: Final = (
         meaning="of each lost connection of MQTT clients until it was established again, its subscription included; of the whole run",
         lengthened_by=(Own.STALL,),
     ),
-    # Lateness is below zero if a message came early. HDR histograms have no negative values, so each side of due is counted by itself.
+    # Lateness is below zero if a message came early. HDR histograms have no negative values, so
+    # each side of due is counted by itself.
     Metric(
         name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
@@ -198,7 +223,8 @@ CATALOGUE: Final = (
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
     ),
-    # Latencies are those of first copies (decision 024): copies of quick messages must not make slow ones a smaller share.
+    # Latencies are those of first copies (decision 024): copies of quick messages must not make
+    # slow ones a smaller share.
     Metric(
         name="", attribute="later_copies", key="laterCopies", form="latency", label="later copies", needs=(Need.CONSUMERS,),
         absent="no delivery came twice",
@@ -260,9 +286,13 @@ CATALOGUE: Final = (
 class CountRow:
     """A field of :class:`~pytest_loadtest.metrics.measurements.Counts`.
 
-    :param key: in ``results.json`` below ``counts``. :param label: in sentences and reports. :param meaning: for the reference.
-    :param inbound: it counts deliveries, which need a consumer; otherwise sent messages. :param part: it is part of the row above.
-    :param optional: it can be None: not applicable, or unknown. :param live: workers report it while load runs.
+    :param key: in ``results.json`` below ``counts``.
+    :param label: in sentences and reports.
+    :param meaning: for the reference.
+    :param inbound: it counts deliveries, which need a consumer; otherwise sent messages.
+    :param part: it is part of the row above.
+    :param optional: it can be None: not applicable, or unknown.
+    :param live: workers report it while load runs.
     :param exported: continuous integration gets it: JUnit, GitLab.
     """
 
@@ -349,7 +379,9 @@ def without_own(kind: str) -> str:
 
 
 def _apart(metric: Metric) -> Iterator[Metric]:
-    """Yield the rows of the latencies with and without the generator's own delays, which are broken down as the verdict needs them."""
+    """Yield the rows of the latencies with and without the generator's own delays, which are broken
+    down as the verdict needs them.
+    """
     for name in (with_own, without_own):
         yield Metric(
             name="",
@@ -361,8 +393,8 @@ def _apart(metric: Metric) -> Iterator[Metric]:
         )
 
 
-# All kinds of latencies that are counted: those of the catalogue, and parts of them that only the verdict needs. Receive lag has none: the
-# whole of it is the generator's.
+# All kinds of latencies that are counted: those of the catalogue, and parts of them that only the
+# verdict needs. Receive lag has none: the whole of it is the generator's.
 COUNTED_LATENCIES: Final = LATENCIES | {
     part.attribute: part
     for attribute, metric in LATENCIES.items()

@@ -1,17 +1,24 @@
-"""Clocks of several hosts: the relation between a host's monotonic clock and the controller's, and the error of that relation.
+"""Clocks of several hosts: the relation between a host's monotonic clock and the controller's, and
+the error of that relation.
 
-An *exchange* is a question of the controller and the answer of a host, with three times: the controller's clock when the question left and
-when the answer came, and the host's clock in between. The host's time belongs to some instant between the two, so each exchange is an
-interval that has the offset in it, as wide as the round trip, however asymmetric the path is (the bound of NTP, RFC 5905 section 4).
+An *exchange* is a question of the controller and the answer of a host, with three times: the
+controller's clock when the question left and when the answer came, and the host's clock in between.
+The host's time belongs to some instant between the two, so each exchange is an interval that has
+the offset in it, as wide as the round trip, however asymmetric the path is (the bound of NTP, RFC
+5905 section 4).
 
-Between two exchanges the offset changes by drift and slew, and by no more than :data:`MOST_SLEW` of the time between them. If some two
-intervals are further apart than that, the clock was set, and there is no relation: this is tested with every exchange, fast or slow.
+Between two exchanges the offset changes by drift and slew, and by no more than :data:`MOST_SLEW` of
+the time between them. If some two intervals are further apart than that, the clock was set, and
+there is no relation: this is tested with every exchange, fast or slow.
 
-Exchanges come in bursts. The fastest exchanges of each burst have the best offsets, because whatever delays one direction makes the round
-trip longer. A line through them gives offset and drift. It need not agree with the clock: the stated error is the largest distance from the
-line at which the exchanges still allow the offset to be, at any time between the first and the last burst. At each time it is what the two
-exchanges before allow or what the two after allow, whichever is more: then it also covers a clock that was set by less than can be found.
-Two on each side, so that one slow burst is bridged. Not covered is a clock that is set and set back before the third burst after.
+Exchanges come in bursts. The fastest exchanges of each burst have the best offsets, because
+whatever delays one direction makes the round trip longer. A line through them gives offset and
+drift. It need not agree with the clock: the stated error is the largest distance from the line at
+which the exchanges still allow the offset to be, at any time between the first and the last burst.
+At each time it is what the two exchanges before allow or what the two after allow, whichever is
+more: then it also covers a clock that was set by less than can be found. Two on each side, so that
+one slow burst is bridged. Not covered is a clock that is set and set back before the third burst
+after.
 """
 
 from __future__ import annotations
@@ -32,13 +39,20 @@ BURST: Final = 100_000_000
 KEPT: Final = 10
 """One in so many exchanges of a burst is kept: the fastest tenth, and at least one."""
 DRIFT_AFTER: Final = 5_000_000_000
-"""ns between the first burst and the last one from which on a drift is fitted. Over shorter times noise gives drifts that are not there:
-bursts over some seconds gave -3 to 94 ppm for a clock that drifted by 50 ppm. The stated error covers a drift that is not fitted."""
+"""ns between the first burst and the last one from which on a drift is fitted.
+
+Over shorter times noise gives drifts that are not there: bursts over some seconds gave -3 to 94 ppm
+for a clock that drifted by 50 ppm. The stated error covers a drift that is not fitted.
+"""
 MOST_SLEW: Final = 500e-6
-"""Seconds per second by which the offset between two clocks that nobody sets may change. Linux lets NTP change the rate of a clock by so
-much (MAXFREQ in its timex.h), and ntpd and systemd-timesyncd slew no faster; crystals differ by less than a fifth of it. chronyd may slew
-faster: that counts as a clock that was set, if it goes on for long enough to be seen. A latency that is read on such a clock alone is wrong
-by this share at most, which is as much as a percentile of a histogram may be off."""
+"""Seconds per second by which the offset between two clocks that nobody sets may change.
+
+Linux lets NTP change the rate of a clock by so much (MAXFREQ in its timex.h), and ntpd and
+systemd-timesyncd slew no faster; crystals differ by less than a fifth of it. chronyd may slew
+faster: that counts as a clock that was set, if it goes on for long enough to be seen. A latency
+that is read on such a clock alone is wrong by this share at most, which is as much as a percentile
+of a histogram may be off.
+"""
 ROUNDING: Final = 2
 """ns: clocks are read in whole ns."""
 
@@ -47,7 +61,8 @@ ROUNDING: Final = 2
 class ClockExchange:
     """One question and its answer.
 
-    :param left: the controller's clock when the question left, ns. :param host: the host's clock when it answered, ns.
+    :param left: the controller's clock when the question left, ns.
+    :param host: the host's clock when it answered, ns.
     :param came: the controller's clock when the answer came, ns.
     """
 
@@ -62,7 +77,9 @@ class ClockExchange:
 
     @property
     def offset(self) -> int:
-        """The host's clock less the controller's, ns, if the host answered in the middle; wrong by half the round trip at most."""
+        """The host's clock less the controller's, ns, if the host answered in the middle; wrong by
+        half the round trip at most.
+        """
         return self.host - (self.left + self.came) // 2
 
 
@@ -70,7 +87,8 @@ class ClockExchange:
 class ClockLine:
     """A linear relation: the controller's time is ``host - offset - drift × (host - at)``.
 
-    :param at: the host's time at which ``offset`` holds, ns. :param offset: the host's clock less the controller's, ns.
+    :param at: the host's time at which ``offset`` holds, ns.
+    :param offset: the host's clock less the controller's, ns.
     :param drift: change of the offset, seconds per second.
     """
 
@@ -87,10 +105,14 @@ class ClockLine:
 class ClockFit:
     """The relation that exchanges show, and how good it is.
 
-    :param line: the fitted line. :param error: bound on the error of a time that is converted by it, between the end of the first burst and
-        the start of the last one, ns. :param round_trip: the best one, ns.
-    :param exchanges: number of exchanges. :param holds: the exchanges agree with a clock that drifts and slews by :data:`MOST_SLEW` at
-        most; False if it was set, so that ``error`` bounds nothing, and latencies within the host are unknown too.
+    :param line: the fitted line.
+    :param error: bound on the error of a time that is converted by it, between the end of the first
+        burst and the start of the last one, ns.
+    :param round_trip: the best one, ns.
+    :param exchanges: number of exchanges.
+    :param holds: the exchanges agree with a clock that drifts and slews by :data:`MOST_SLEW` at
+        most; False if it was set, so that ``error`` bounds nothing, and latencies within the host
+        are unknown too.
     """
 
     line: ClockLine
@@ -101,7 +123,8 @@ class ClockFit:
 
 
 def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
-    """Fit a line to the fastest exchanges of each burst, and bound its distance from the host's clock.
+    """Fit a line to the fastest exchanges of each burst, and bound its distance from the host's
+    clock.
 
     :param exchanges: at least one, in the order in which they were made.
     """
@@ -136,7 +159,8 @@ def _fit_line(kept: Sequence[ClockExchange]) -> ClockLine:
     drift, start = 0.0, float(np.average(offset, weights=weight))
     if np.ptp(time) >= DRIFT_AFTER:
         slope, intercept = np.polyfit(time, offset, 1, w=weight)
-        # Beyond this it is noise or a step, and a line that is used for the next phase must not go on with it.
+        # Beyond this it is noise or a step, and a line that is used for the next phase must not go
+        # on with it.
         if abs(slope) <= MOST_SLEW:
             drift, start = float(slope), float(intercept)
     return ClockLine(at=last.host, offset=last.offset + round(start), drift=drift)
@@ -146,7 +170,8 @@ def _fit_line(kept: Sequence[ClockExchange]) -> ClockLine:
 class _Bounds:
     """Bounds on the distance of the host's clock from a line, ns, by exchange.
 
-    :param began: the controller's clock when the question left, since the first one. :param ended: when the answer came.
+    :param began: the controller's clock when the question left, since the first one.
+    :param ended: when the answer came.
     """
 
     lowest: NDArray[np.float64]
@@ -156,7 +181,8 @@ class _Bounds:
 
     @classmethod
     def of(cls, exchanges: Sequence[ClockExchange], line: ClockLine) -> _Bounds:
-        # The host answered when the line's clock showed this: differences are small, and exact as floats.
+        # The host answered when the line's clock showed this: differences are small, and exact as
+        # floats.
         shown = [line.to_controller(exchange.host) for exchange in exchanges]
         first = exchanges[0].left
         return cls(
@@ -183,14 +209,18 @@ def _is_set(bounds: _Bounds) -> bool:
 
 
 def _leaps_up(bounds: _Bounds) -> bool:
-    # For all pairs at once: the bound of a later exchange is compared with the smallest one that any earlier one leaves for its time.
+    # For all pairs at once: the bound of a later exchange is compared with the smallest one that
+    # any earlier one leaves for its time.
     allowed = np.minimum.accumulate(bounds.highest - MOST_SLEW * bounds.began)[:-1]
     reached = (bounds.lowest - MOST_SLEW * bounds.ended)[1:]
     return bool((reached > allowed + ROUNDING).any())
 
 
 def _largest_distance(bounds: _Bounds, rate: float) -> int:
-    """Return the largest distance from the line that the exchanges allow, ns. :param rate: its fastest change, seconds per second."""
+    """Return the largest distance from the line that the exchanges allow, ns.
+
+    :param rate: its fastest change, seconds per second.
+    """
     largest = max(_largest_above(bounds, rate), _largest_above(bounds.mirrored(), rate))
     return int(np.ceil(largest)) + ROUNDING
 
@@ -198,7 +228,8 @@ def _largest_distance(bounds: _Bounds, rate: float) -> int:
 def _largest_above(bounds: _Bounds, rate: float) -> float:
     if len(bounds.highest) == 1:
         return float(bounds.highest[0])
-    # Both as straight lines in time: what each exchange allows after it, and what it allows before it.
+    # Both as straight lines in time: what each exchange allows after it, and what it allows before
+    # it.
     after = bounds.highest - rate * bounds.began
     before = bounds.highest + rate * bounds.ended
     # The better of each exchange and the one further away.
@@ -226,7 +257,9 @@ def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
 class HostTime:
     """The error of the times of one host in a phase.
 
-    :param host: its name. :param error: bound on the error, ns. :param round_trip: of the best exchange, ns.
+    :param host: its name.
+    :param error: bound on the error, ns.
+    :param round_trip: of the best exchange, ns.
     :param holds: as of :class:`ClockFit`.
     """
 
@@ -240,8 +273,10 @@ class HostTime:
 class WithinHosts:
     """The deliveries whose producer and consumer are on one host, by their first copies.
 
-    :param deliveries: their number. :param complete: by the plan all deliveries are, and times are as the hosts stamped them: both ends of
-        each latency are read on one clock, so it has no error of a relation between clocks (decision 029).
+    :param deliveries: their number.
+    :param complete: by the plan all deliveries are, and times are as the hosts stamped them: both
+        ends of each latency are read on one clock, so it has no error of a relation between clocks
+        (decision 029).
     """
 
     deliveries: int
@@ -250,9 +285,11 @@ class WithinHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """Changes times that a worker recorded by one line into those of a better line, which is known only when load is over.
+    """Changes times that a worker recorded by one line into those of a better line, which is known
+    only when load is over.
 
-    :param used: the line by which the worker converted its host's clock while load ran. :param better: the line of the whole run.
+    :param used: the line by which the worker converted its host's clock while load ran.
+    :param better: the line of the whole run.
     """
 
     used: ClockLine
@@ -261,7 +298,8 @@ class Correction:
     def apply(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the corrected times, ns of the controller's clock."""
         used, better = self.used, self.better
-        # Both lines are functions of the host's time, which follows from the recorded time by the line that made it.
+        # Both lines are functions of the host's time, which follows from the recorded time by the
+        # line that made it.
         elapsed = (times - (used.at - used.offset)) / (
             1 - used.drift
         )  # of the host's clock, since `used.at`: small, so exact as float
@@ -277,7 +315,8 @@ class Correction:
     def of_rows(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Correct the columns of samples that a worker stamped.
 
-        Intended times are the controller's already: it names the start of a phase. 0 is no time: the message was not sent, or not acked.
+        Intended times are the controller's already: it names the start of a phase. 0 is no time:
+        the message was not sent, or not acked.
         """
         stamped = {name: rows[name] for name in ("sent", "acked", "received") if name in rows}
         return {

@@ -29,26 +29,38 @@ if TYPE_CHECKING:
 class Expected:
     """The plan of a run, or of a stage.
 
-    :param start: ns, intended time of the first measured message. :param duration: ns. :param rate: offered msg/s.
-    :param topics: number of topics. :param subscriptions: per topic; 0 without consumers. :param ordered: order is judged.
+    :param start: ns, intended time of the first measured message.
+    :param duration: ns.
+    :param rate: offered msg/s.
+    :param topics: number of topics.
+    :param subscriptions: per topic; 0 without consumers.
+    :param ordered: order is judged.
     :param publish_acks: an acknowledgement means that the target has the message.
     :param buckets: names of the size buckets.
-    :param broadcasts: each message goes to 64 subscriptions or more, of one consumer each: samples are broadcast rows, and completion and
-        spread are measured.
-    :param delays: the due times of delayed messages; None: messages are due at their intended times.
-    :param window: length of a window, ns, whole seconds; None: no windows are measured. :param drift: tenths are measured.
-    :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column ``host`` of received rows has that of the
-        consumer. None if all workers ran on the controller's host.
-    :param workers: names of the workers, whose numbers the column ``worker`` of rows has; empty: nothing is measured by worker.
-    :param pauses: those of each worker, by its number; empty: unknown. :param stream_workers: int64 ``(P,)``, number of the worker of each
-        stream's producer, -1 for none; None without pauses.
+    :param broadcasts: each message goes to 64 subscriptions or more, of one consumer each: samples
+        are broadcast rows, and completion and spread are measured.
+    :param delays: the due times of delayed messages; None: messages are due at their intended
+        times.
+    :param window: length of a window, ns, whole seconds; None: no windows are measured.
+    :param drift: tenths are measured.
+    :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column
+        ``host`` of received rows has that of the consumer. None if all workers ran on the
+        controller's host.
+    :param workers: names of the workers, whose numbers the column ``worker`` of rows has; empty:
+        nothing is measured by worker.
+    :param pauses: those of each worker, by its number; empty: unknown.
+    :param stream_workers: int64 ``(P,)``, number of the worker of each stream's producer, -1 for
+        none; None without pauses.
     :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
-    :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them. :ivar slice_cut: the phase cut at those;
-        None without any. :ivar cut: the phase cut at its intervals too, for latencies.
-    :param planned: the requested load, with which the offered one is compared; None if it is unknown, and for a stage.
+    :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them.
+        :ivar slice_cut: the phase cut at those; None without any. :ivar cut: the phase cut at its
+        intervals too, for latencies.
+    :param planned: the requested load, with which the offered one is compared; None if it is
+        unknown, and for a stage.
     :ivar planned_windows: its windows; empty without it.
     :param stream_topics: int64 ``(P,)``, topic of each stream.
-    :param first: int64 ``(P,)``, first measured sequence of each stream. :param end: int64 ``(P,)``, one past the last.
+    :param first: int64 ``(P,)``, first measured sequence of each stream.
+    :param end: int64 ``(P,)``, one past the last.
     """
 
     start: int
@@ -85,7 +97,8 @@ class Expected:
         }
         spans = {name: part for name, part in measured.items() if part is not None}
         edges = [part.start // SECOND for part in spans.values()]
-        # The first tenth's end is a cut of its own: unlike a window's end, no other part begins there.
+        # The first tenth's end is a cut of its own: unlike a window's end, no other part begins
+        # there.
         edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []
         # The dataclass is frozen, and these fields are derived from the others.
         object.__setattr__(
@@ -110,14 +123,20 @@ class Expected:
         )
 
     def within_host(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
-        """Return a mask of the copies whose producer and consumer are on one host. :param copies: ``stream`` and ``host``."""
+        """Return a mask of the copies whose producer and consumer are on one host.
+
+        :param copies: ``stream`` and ``host``.
+        """
         assert self.stream_hosts is not None
         # The sender's host follows from the plan, so samples need no column for it.
         mask: NDArray[np.bool_] = self.stream_hosts[copies["stream"]] == copies["host"]
         return mask
 
     def count_within_hosts(self, count: Callable[[], int]) -> WithinHosts | None:
-        """Return the deliveries within one host; None if all workers ran on the controller's host. :param count: counts them."""
+        """Return the deliveries within one host; None if all workers ran on the controller's host.
+
+        :param count: counts them.
+        """
         return (
             None
             if self.stream_hosts is None
@@ -125,7 +144,10 @@ class Expected:
         )
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Return received − due of each copy, ns. :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``."""
+        """Return received − due of each copy, ns.
+
+        :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
+        """
         due = (
             copies["intended"]
             if self.delays is None
@@ -141,7 +163,9 @@ class Expected:
 
     @property
     def intervals(self) -> int:
-        """The number of ten-second intervals in the measured phase; 0 if it would be one, which is the whole phase."""
+        """The number of ten-second intervals in the measured phase; 0 if it would be one, which is
+        the whole phase.
+        """
         number = -(-self.duration // INTERVAL)
         return number if number > 1 else 0
 
@@ -166,10 +190,12 @@ class Expected:
 class Recorded:
     """The workers' own counts and evidence.
 
-    :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
-    :param foreign: messages of other runs; None: unknown, as in a stage. :param corrupt: damaged heads.
-    :param latencies: the times until connections were up (``connect``), subscriptions confirmed (``subscribe``) and lost
-        connections established again (``reconnect``).
+    :param clocks: the error of each other host's times; empty if all workers ran on the
+        controller's host.
+    :param foreign: messages of other runs; None: unknown, as in a stage.
+    :param corrupt: damaged heads.
+    :param latencies: the times until connections were up (``connect``), subscriptions confirmed
+        (``subscribe``) and lost connections established again (``reconnect``).
     :param opening: the opening of connections, if it was paced or the run has nothing else.
     """
 
@@ -186,10 +212,13 @@ class WorkerEvidence:
     """Load of one worker's process in the measured phase: the evidence for *generator-limited*.
 
     :param cpu: CPU time over wall time; 1.0 is one core.
-    :param stalled: ns by which its loop woke up late, summed over wake-ups later than 50 ms. :param longest_stall: ns.
+    :param stalled: ns by which its loop woke up late, summed over wake-ups later than 50 ms. :param
+        longest_stall: ns.
     :param gc: ns in garbage collection pauses.
-    :param latencies: the kinds that the catalogue marks ``per_worker``, of the messages that it sent, or took.
-    :param seconds: int64 ``(k, 4)``, in each second of the phase: ns of CPU time, ns stalled, the longest stall that touched it, ns of GC.
+    :param latencies: the kinds that the catalogue marks ``per_worker``, of the messages that it
+        sent, or took.
+    :param seconds: int64 ``(k, 4)``, in each second of the phase: ns of CPU time, ns stalled, the
+        longest stall that touched it, ns of GC.
     """
 
     worker: str
@@ -205,10 +234,12 @@ class WorkerEvidence:
     def during(self, start: int, duration: int, phase: int) -> WorkerEvidence:
         """Return the evidence of one time slice; its first and last second count in proportion.
 
-        :param start: ns after the phase's start. :param duration: ns. :param phase: the phase's length, ns: its last second may be short.
+        :param start: ns after the phase's start.
+        :param duration: ns.
+        :param phase: the phase's length, ns: its last second may be short.
         """
-        # Sums are divided in proportion to the part of each second in the slice. The longest stall is not: it counts in full if its second
-        # touches the slice.
+        # Sums are divided in proportion to the part of each second in the slice. The longest stall
+        # is not: it counts in full if its second touches the slice.
         edges = np.minimum(np.arange(len(self.seconds) + 1) * SECOND, phase)
         overlap = np.minimum(edges[1:], start + duration) - np.maximum(edges[:-1], start)
         share = np.maximum(overlap, 0) / np.maximum(np.diff(edges), 1)
@@ -227,7 +258,10 @@ class WorkerEvidence:
 def with_latencies(
     workers: Sequence[WorkerEvidence], latencies: Mapping[str, Mapping[str, Histogram]]
 ) -> tuple[WorkerEvidence, ...]:
-    """Return the evidence with the latencies of each worker. :param latencies: by worker and kind."""
+    """Return the evidence with the latencies of each worker.
+
+    :param latencies: by worker and kind.
+    """
     return tuple(replace(worker, latencies=latencies.get(worker.worker, {})) for worker in workers)
 
 
@@ -235,11 +269,16 @@ def with_latencies(
 class Opening:
     """The opening of all workers' connections before the load.
 
-    :param alone: the run has connections and no messages. :param connections: their number; all of them came up.
-    :param rate: requested connections per second; None: as fast as possible. :param took: ns from the first one's due time until the last
-        was up. :param busiest: the worker that used most CPU for it. :param cpu: the cores that it used.
-    :param begun_late: ns, p99 of begun − intended, less the time in which the target had no room for another; None without a rate.
-    :param in_time: connections that came up in the planned time, shifted by the median latency; None without a rate.
+    :param alone: the run has connections and no messages.
+    :param connections: their number; all of them came up.
+    :param rate: requested connections per second; None: as fast as possible.
+    :param took: ns from the first one's due time until the last was up.
+    :param busiest: the worker that used most CPU for it.
+    :param cpu: the cores that it used.
+    :param begun_late: ns, p99 of begun − intended, less the time in which the target had no room
+        for another; None without a rate.
+    :param in_time: connections that came up in the planned time, shifted by the median latency;
+        None without a rate.
     """
 
     alone: bool
@@ -254,6 +293,7 @@ class Opening:
     @property
     def achieved(self) -> float:
         """Connections per second, at most the requested rate."""
-        # n evenly paced connections fill n intervals; the last one comes up before its interval ends.
+        # n evenly paced connections fill n intervals; the last one comes up before its interval
+        # ends.
         planned = 0.0 if self.rate is None else self.connections / self.rate
         return self.connections / max(self.took / 1e9, planned)

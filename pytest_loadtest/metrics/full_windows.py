@@ -1,7 +1,9 @@
-"""Messages that were dropped because the in-flight windows of their streams were full, by topic; the definitions and Spark share this code.
+"""Messages that were dropped because the in-flight windows of their streams were full, by topic;
+the definitions and Spark share this code.
 
-They have ``Status.BLOCKED``. A topic stood before full windows from the intended time of its first such message until the latest instant up
-to which such a message had waited (intended + blocked), both limited to the measured phase.
+They have ``Status.BLOCKED``. A topic stood before full windows from the intended time of its first
+such message until the latest instant up to which such a message had waited (intended + blocked),
+both limited to the measured phase.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class BlockedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWindows:
-    """Messages that were dropped because the in-flight windows of their streams were full: caused by the target."""
+    """Messages that were dropped because the in-flight windows of their streams were full: caused
+    by the target.
+    """
 
     dropped: Count
     """messages"""
@@ -57,8 +61,11 @@ def full_windows(
 ) -> FullWindows | None:
     """Return the messages that were dropped before full windows; None if there are none.
 
-    :param waited: ns, over all of them. :param topic: ``(k,)``, the topics that have such messages, each once. :param dropped: their
-        number. :param first: their earliest intended time, ns. :param last: the latest instant up to which one waited, ns.
+    :param waited: ns, over all of them.
+    :param topic: ``(k,)``, the topics that have such messages, each once.
+    :param dropped: their number.
+    :param first: their earliest intended time, ns.
+    :param last: the latest instant up to which one waited, ns.
     """
     if not len(topic):
         return None

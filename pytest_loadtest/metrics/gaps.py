@@ -1,17 +1,22 @@
 """The longest time without delivery of each subscription of each topic.
 
-A pause of some topics is a small share of all messages: percentiles of latency over a long run do not show it, nor how long it was.
+A pause of some topics is a small share of all messages: percentiles of latency over a long run do
+not show it, nor how long it was.
 
-The *delivery gap* of a subscription of a topic is the longest time between two successive first copies of the topic's measured messages
-that it received, wherever they were sent from; also the time from the phase's start to the first of them, and the time from the last of
-them to the phase's end. A gap that began in the phase and ended in the drain counts to its end. A subscription that received nothing of a
-topic has no gap: it is one of the ``pairs`` of :class:`~pytest_loadtest.metrics.silent.Silent`, and later than any bound.
+The *delivery gap* of a subscription of a topic is the longest time between two successive first
+copies of the topic's measured messages that it received, wherever they were sent from; also the
+time from the phase's start to the first of them, and the time from the last of them to the phase's
+end. A gap that began in the phase and ended in the drain counts to its end. A subscription that
+received nothing of a topic has no gap: it is one of the ``pairs`` of
+:class:`~pytest_loadtest.metrics.silent.Silent`, and later than any bound.
 
-**Cells.** The receipts of a large run do not fit into one process. They are reduced to *cells* of time, each with its number of receipts
-and the first and the last of them. Cells show the gaps between them, and those inside cells of two receipts. A longer one can only be
-inside a cell that is as long itself from its first to its last receipt: a *suspect* cell, whose receipts are looked at again. A lower bound
-of the pair's longest gap is known by then. It is the length of the *pieces* into which suspect cells are cut: the first and the last
-receipt of each piece are enough to find every gap that is not shorter than the bound (:func:`ends_of_pieces`).
+**Cells.** The receipts of a large run do not fit into one process. They are reduced to *cells* of
+time, each with its number of receipts and the first and the last of them. Cells show the gaps
+between them, and those inside cells of two receipts. A longer one can only be inside a cell that is
+as long itself from its first to its last receipt: a *suspect* cell, whose receipts are looked at
+again. A lower bound of the pair's longest gap is known by then. It is the length of the *pieces*
+into which suspect cells are cut: the first and the last receipt of each piece are enough to find
+every gap that is not shorter than the bound (:func:`ends_of_pieces`).
 """
 
 from __future__ import annotations
@@ -34,18 +39,21 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-# Most cells, of one length, that all subscriptions of all topics have in the phase, unless a cell is longer than the phase. Spark merges
-# one row for each that is not empty, and the controller holds them; each pair has one more cell for the drain.
+# Most cells, of one length, that all subscriptions of all topics have in the phase, unless a cell
+# is longer than the phase. Spark merges one row for each that is not empty, and the controller
+# holds them; each pair has one more cell for the drain.
 CELLS: Final = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryGaps:
-    """The longest gap of each subscription of each topic that received something, the earliest one of several that are equally long.
+    """The longest gap of each subscription of each topic that received something, the earliest one
+    of several that are equally long.
 
     int64 columns with one entry for each pair, in the order of subscription and topic.
 
-    :param began: ns, the receipt before it, or the phase's start. :param ended: ns, the receipt after it, or the phase's end.
+    :param began: ns, the receipt before it, or the phase's start.
+    :param ended: ns, the receipt after it, or the phase's end.
     """
 
     subscription: Column
@@ -64,17 +72,23 @@ class DeliveryGaps:
 
 
 def cell_length(run: Expected) -> int:
-    """Return the length of a cell, ns: 1 ms, or more if there are too many topics and subscriptions, or the phase is too long."""
+    """Return the length of a cell, ns: 1 ms, or more if there are too many topics and
+    subscriptions, or the phase is too long.
+    """
     return max(MILLISECOND, -(-run.duration * run.topics * run.subscriptions // CELLS))
 
 
 def cells_of_pair(run: Expected) -> int:
-    """Return the number of cells that each subscription of each topic has: those of the phase, and one for the drain."""
+    """Return the number of cells that each subscription of each topic has: those of the phase, and
+    one for the drain.
+    """
     return -(-run.duration // cell_length(run)) + 1
 
 
 def gap_times(copies: Mapping[str, NDArray[Any]], run: Expected) -> Column:
-    """Return the times of receipt, ns; those before the start, as by an error of a clock, are at the start."""
+    """Return the times of receipt, ns; those before the start, as by an error of a clock, are at
+    the start.
+    """
     times: Column = np.maximum(copies["received"], run.start)
     return times
 
@@ -82,7 +96,8 @@ def gap_times(copies: Mapping[str, NDArray[Any]], run: Expected) -> Column:
 def gap_latencies(measured: DeliveryGaps, without: DeliveryGaps | None) -> dict[str, Histogram]:
     """Return the gaps as latencies by kind; none if no pair received anything.
 
-    :param without: the gaps without the generator's own delays, of the same pairs; None: it had no delays that lengthen gaps.
+    :param without: the gaps without the generator's own delays, of the same pairs; None: it had no
+        delays that lengthen gaps.
     """
     gaps = measured.histogram()
     if gaps is None:
@@ -98,7 +113,11 @@ def gap_latencies(measured: DeliveryGaps, without: DeliveryGaps | None) -> dict[
 
 
 def gap_cells(times: Column, run: Expected) -> Column:
-    """Return the cell of each receipt, numbered from the phase's start; the last one has the whole drain. :param times: ns."""
+    """Return the cell of each receipt, numbered from the phase's start; the last one has the whole
+    drain.
+
+    :param times: ns.
+    """
     cells: Column = np.minimum((times - run.start) // cell_length(run), cells_of_pair(run) - 1)
     return cells
 
@@ -106,7 +125,10 @@ def gap_cells(times: Column, run: Expected) -> Column:
 def delivery_gaps(
     run: Expected, subscription: Column, topic: Column, times: Column
 ) -> DeliveryGaps:
-    """Return the delivery gaps of a run: the definition. :param times: ns, of all first copies."""
+    """Return the delivery gaps of a run: the definition.
+
+    :param times: ns, of all first copies.
+    """
     cells = {
         "subscription": subscription,
         "topic": topic,
@@ -118,10 +140,12 @@ def delivery_gaps(
 
 
 def gaps_of_cells(run: Expected, cells: Mapping[str, Column]) -> Mapping[str, Column]:
-    """Return the gaps that cells show, those at the phase's edges included: ``pair``, ``began``, ``ended``.
+    """Return the gaps that cells show, those at the phase's edges included: ``pair``, ``began``,
+    ``ended``.
 
-    :param cells: int64 ``subscription``, ``topic``, ``first``, ``last``, ``n``: the earliest and latest receipt of each cell, ns, and the
-        number of its receipts. Cells of one pair do not overlap.
+    :param cells: int64 ``subscription``, ``topic``, ``first``, ``last``, ``n``: the earliest and
+        latest receipt of each cell, ns, and the number of its receipts. Cells of one pair do not
+        overlap.
     """
     pair = _pairs(run, cells)
     order = np.lexsort((cells["first"], pair))
@@ -146,14 +170,19 @@ def gaps_of_cells(run: Expected, cells: Mapping[str, Column]) -> Mapping[str, Co
 
 
 def longest_gaps(run: Expected, gaps: Mapping[str, Column]) -> DeliveryGaps:
-    """Return the longest gap of each pair. :param gaps: int64 ``pair``, ``began``, ``ended``, see :func:`gaps_of_cells`."""
+    """Return the longest gap of each pair.
+
+    :param gaps: int64 ``pair``, ``began``, ``ended``, see :func:`gaps_of_cells`.
+    """
     pair, began, ended = longest_of_each(gaps["pair"], gaps["began"], gaps["ended"])
     subscription, topic = np.divmod(pair, run.topics)
     return DeliveryGaps(subscription=subscription, topic=topic, began=began, ended=ended)
 
 
 def longest_of_each(key: Column, began: Column, ended: Column) -> tuple[Column, Column, Column]:
-    """Return the keys, each once and in order, with the longest gap of each; the earliest one of several that are equally long."""
+    """Return the keys, each once and in order, with the longest gap of each; the earliest one of
+    several that are equally long.
+    """
     order = np.lexsort((began, key))
     key, began, ended = key[order], began[order], ended[order]
     begins = np.flatnonzero(np.diff(key, prepend=-1))
@@ -169,9 +198,11 @@ def longest_of_each(key: Column, began: Column, ended: Column) -> tuple[Column, 
 def suspect_cells(
     run: Expected, cells: Mapping[str, Column], known: DeliveryGaps
 ) -> tuple[NDArray[np.intp], Column]:
-    """Return the rows of the cells in which a pair's longest gap may be, and the length of the pieces of each, ns.
+    """Return the rows of the cells in which a pair's longest gap may be, and the length of the
+    pieces of each, ns.
 
-    :param cells: see :func:`gaps_of_cells`, with ``cell``. :param known: the longest ones of the gaps that the cells show.
+    :param cells: see :func:`gaps_of_cells`, with ``cell``.
+    :param known: the longest ones of the gaps that the cells show.
     """
     span = cells["last"] - cells["first"]
     # n receipts have n − 1 gaps between them, of which one is at least as long as their mean.
@@ -187,11 +218,14 @@ def suspect_cells(
 def ends_of_pieces(cell: Column, times: Column, piece: Column) -> NDArray[np.bool_]:
     """Return a mask of the receipts that are the first or the last of a piece of their cell.
 
-    The others can be left out without a change of any gap that is at least as long as a piece: both of its ends are kept, since they are in
-    different pieces, and a time between two kept receipts with others between them is shorter than a piece. This holds as well where each
-    of several processes has a part of the receipts.
+    The others can be left out without a change of any gap that is at least as long as a piece: both
+    of its ends are kept, since they are in different pieces, and a time between two kept receipts
+    with others between them is shorter than a piece. This holds as well where each of several
+    processes has a part of the receipts.
 
-    :param cell: and :param times: in order. :param piece: the length of each receipt's pieces, ns, at least 1.
+    :param cell: and
+    :param times: in order.
+    :param piece: the length of each receipt's pieces, ns, at least 1.
     """
     number = times // piece
     edges = np.flatnonzero((np.diff(cell, prepend=-1) != 0) | (np.diff(number, prepend=-1) != 0))

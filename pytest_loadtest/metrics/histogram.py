@@ -1,7 +1,8 @@
 """Histograms of latencies: counts per HDR bucket.
 
-The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``. With ``b`` = 10 that is the counts index
-of an HdrHistogram (hdrhistogram.org) with lowest value 1 ns and three significant digits.
+The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``.
+With ``b`` = 10 that is the counts index of an HdrHistogram (hdrhistogram.org) with lowest value 1
+ns and three significant digits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Histogram:
 
     :param index: int64 ``(k,)``, HDR bucket indexes, ascending.
     :param count: int64 ``(k,)``, messages per bucket.
-    :param minimum: ns, exact. :param maximum: ns, exact. :param total: sum in ns, exact.
+    :param minimum: ns, exact.
+    :param maximum: ns, exact.
+    :param total: sum in ns, exact.
     :param negative: number of values below zero: clock errors, counted as 0 in the buckets.
     """
 
@@ -49,21 +52,26 @@ class Histogram:
         return self.total / self.n
 
     def percentile(self, p: float) -> int:
-        """Return the nearest rank: the midpoint, ns, of the smallest bucket with at least ``ceil(p/100 · n)`` values at or below it.
+        """Return the nearest rank: the midpoint, ns, of the smallest bucket with at least
+        ``ceil(p/100 · n)`` values at or below it.
 
-        It is at most 0.05 % from the exact value (half a bucket) and never outside [minimum, maximum].
+        It is at most 0.05 % from the exact value (half a bucket) and never outside [minimum,
+        maximum].
         """
         return self.at(rank(p, self.n))
 
     def percentile_of_due(self, p: float, never_came: int) -> float:
-        """Return the nearest rank over these values and ``never_came`` later ones; inf if it is one of the latter."""
+        """Return the nearest rank over these values and ``never_came`` later ones; inf if it is one
+        of the latter.
+        """
         at = rank(p, self.n + never_came)
         return self.at(at) if at <= self.n else math.inf
 
     def at(self, at: int) -> int:
         """Return the value at a rank, counted from 1, ns."""
         index = int(self.index[int(np.searchsorted(np.cumsum(self.count), at))])
-        # The midpoint of the first or last bucket can lie beyond all its values; the exact extremes limit it.
+        # The midpoint of the first or last bucket can lie beyond all its values; the exact extremes
+        # limit it.
         return min(max(_middle(index), self.minimum), self.maximum)
 
     def above(self, bound: float) -> int:
@@ -71,7 +79,10 @@ class Histogram:
         return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
 
     def without(self, part: Histogram) -> Histogram | None:
-        """Return the histogram without the values of a part of it; None if none remain. An extreme that goes is known to its bucket."""
+        """Return the histogram without the values of a part of it; None if none remain.
+
+        An extreme that goes is known to its bucket.
+        """
         count = self.count.copy()
         count[np.searchsorted(self.index, part.index)] -= part.count
         kept = np.flatnonzero(count)
@@ -88,10 +99,13 @@ class Histogram:
         )
 
     def without_largest(self, many: int) -> Histogram | None:
-        """Return the histogram without that many of the largest values, each counted as the midpoint of its bucket; None if none remain."""
+        """Return the histogram without that many of the largest values, each counted as the
+        midpoint of its bucket; None if none remain.
+        """
         if many >= self.n:
             return None
-        # Counts are removed from the last bucket downwards until ``many`` are gone; one bucket can lose a part of its values.
+        # Counts are removed from the last bucket downwards until ``many`` are gone; one bucket can
+        # lose a part of its values.
         left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
         kept = np.flatnonzero(left)
         gone = sum(
@@ -106,7 +120,8 @@ class Histogram:
 
 def rank(p: float, n: int) -> int:
     """Return the rank of a percentile among ``n`` values, counted from 1: ⌈p·n⌉."""
-    # Float error must not lift a product that is whole in decimals to the next rank: 99.9 % of 1000 is 999.
+    # Float error must not lift a product that is whole in decimals to the next rank: 99.9 % of 1000
+    # is 999.
     return max(1, math.ceil(p / 100 * n - 1e-9))
 
 
@@ -121,18 +136,21 @@ def bucket_bounds(index: int, sub_bits: int = SUB_BITS) -> tuple[int, int]:
     return (index - (shift << sub_bits)) << shift, 1 << shift
 
 
-# Counting indexes with numpy is two hundred times as fast as recording values one by one in an HdrHistogram, and drops no value that is out
-# of its range.
+# Counting indexes with numpy is two hundred times as fast as recording values one by one in an
+# HdrHistogram, and drops no value that is out of its range.
 
 # The bit at which sums are split in two, so that no 64-bit sum of nanoseconds overflows.
 HALF = 20
 
 
 def hdr_index(values: NDArray[np.int64], sub_bits: int = SUB_BITS) -> NDArray[np.int64]:
-    """Return the HDR bucket of each value (int64 in, int64 out); values below zero fall into bucket 0."""
+    """Return the HDR bucket of each value (int64 in, int64 out); values below zero fall into bucket
+    0.
+    """
     floored = np.maximum(values, 0)
-    # The exponent bits of a float64 are floor(log2), far below zero for 0. A value that float64 rounds up to a power of two lies in the
-    # last bucket below it; the shifts on both sides give that bucket the same index, so rounding is harmless.
+    # The exponent bits of a float64 are floor(log2), far below zero for 0. A value that float64
+    # rounds up to a power of two lies in the last bucket below it; the shifts on both sides give
+    # that bucket the same index, so rounding is harmless.
     exponent = (floored.astype(np.float64).view(np.int64) >> 52) - 1023
     shift = np.maximum(exponent - sub_bits, 0)
     index: NDArray[np.int64] = (shift << sub_bits) + (floored >> shift)
@@ -202,7 +220,8 @@ def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:
         return None
     index, place = np.unique(np.concatenate([part.index for part in parts]), return_inverse=True)
     count = np.zeros(len(index), np.int64)
-    # Unbuffered: several parts can have the same bucket, and ``count[place] += …`` would add one of them only.
+    # Unbuffered: several parts can have the same bucket, and ``count[place] += …`` would add one of
+    # them only.
     np.add.at(count, place, np.concatenate([part.count for part in parts]))
     return Histogram(
         index=index,

@@ -34,14 +34,19 @@ CustomValue = Duration | Rate | float | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Messages of the measured phase. Deliveries (received, lost, duplicates, out of order) are summed over subscriptions.
+    """Messages of the measured phase.
 
-    offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked × subscriptions = received_acked + lost.
-    ``sent_in_time`` messages were sent before the measured phase ended. ``received`` counts first copies. The client sent ``resent``
-    messages again after a lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
-    ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the time of foreign messages is unknown.
-    ``corrupt_heads`` of the corrupt messages had a damaged head, so their time is unknown too: any time of the run, warm-up included.
-    ``out_of_due_order`` counts first copies that came after one due more than a tick later at the same consumer; None without delays.
+    Deliveries (received, lost, duplicates, out of order) are summed over subscriptions.
+
+    offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked ×
+    subscriptions = received_acked + lost. ``sent_in_time`` messages were sent before the measured
+    phase ended. ``received`` counts first copies. The client sent ``resent`` messages again after a
+    lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
+    ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the
+    time of foreign messages is unknown. ``corrupt_heads`` of the corrupt messages had a damaged
+    head, so their time is unknown too: any time of the run, warm-up included. ``out_of_due_order``
+    counts first copies that came after one due more than a tick later at the same consumer; None
+    without delays.
     """
 
     offered: int
@@ -68,7 +73,8 @@ class Counts:
 class Breakdown:
     """One topic or one size bucket.
 
-    :param latencies: as in :class:`Measurements`; the kinds that the catalogue marks ``per_topic`` or ``per_bucket``.
+    :param latencies: as in :class:`Measurements`; the kinds that the catalogue marks ``per_topic``
+        or ``per_bucket``.
     """
 
     name: str
@@ -84,12 +90,14 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN if nothing was measured.
+    """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN
+    if nothing was measured.
 
-    ``missing`` is acked × subscriptions less all copies, of the messages intended in that second. Above zero, deliveries are lost; below
-    zero, messages came twice, or came without being acknowledged. None without subscriptions, or if others send. ``blocked`` is the time
-    before the target's full window, summed over the messages sent, or dropped, in that second; None if the run sends nothing.
-    ``receive_lag_max`` is None if it is unknown in every second.
+    ``missing`` is acked × subscriptions less all copies, of the messages intended in that second.
+    Above zero, deliveries are lost; below zero, messages came twice, or came without being
+    acknowledged. None without subscriptions, or if others send. ``blocked`` is the time before the
+    target's full window, summed over the messages sent, or dropped, in that second; None if the run
+    sends nothing. ``receive_lag_max`` is None if it is unknown in every second.
     """
 
     offered: NDArray[np.int64]
@@ -114,10 +122,12 @@ class Series:
     ) -> Series:
         """Pad all columns to one length: the planned seconds, or more if there are later counts.
 
-        :param planned: number of seconds. :param counted: columns by second from 0: offered, sent, acked, received; ns blocked; acked and
-            copies by the second of their intended time.
-        :param seconds: ``(k,)``, seconds with latencies. :param latency: ``(k, 4)``, their p50, p99 and maximum, and the largest
-            receive lag, ns; NaN: unknown.
+        :param planned: number of seconds.
+        :param counted: columns by second from 0: offered, sent, acked, received; ns blocked; acked
+            and copies by the second of their intended time.
+        :param seconds: ``(k,)``, seconds with latencies.
+        :param latency: ``(k, 4)``, their p50, p99 and maximum, and the largest receive lag, ns;
+            NaN: unknown.
         """
         # Columns can be longer than the plan: messages arrive during the drain.
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
@@ -137,22 +147,28 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """A backlog that was built while consumers were paused and then read while producers continued, by the workers' reports twice a second.
+    """A backlog that was built while consumers were paused and then read while producers continued,
+    by the workers' reports twice a second.
 
-    :param size_messages: deliveries waiting when consumers resumed, summed over subscriptions. :param size_bytes: their payload bytes.
+    :param size_messages: deliveries waiting when consumers resumed, summed over subscriptions.
+    :param size_bytes: their payload bytes.
     :param build: ns from the pause until the size was reached.
-    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left; inf if the drain was given up and the backlog
-        was not smaller than at the resumption; None if it was given up while the backlog was shrinking: it is longer than ``waited``.
-    :param drained: that share was reached in time. Both are None if second copies make the end of the drain uncertain.
-    :param waited: ns from the resumption until the drain was given up, after ``backlogDrainTimeout``; None if it was not.
+    :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left; inf if
+        the drain was given up and the backlog was not smaller than at the resumption; None if it
+        was given up while the backlog was shrinking: it is longer than ``waited``.
+    :param drained: that share was reached in time. Both are None if second copies make the end of
+        the drain uncertain.
+    :param waited: ns from the resumption until the drain was given up, after
+        ``backlogDrainTimeout``; None if it was not.
     :param left: deliveries still waiting then; None with second copies.
     :param allowed: deliveries that may be left of a backlog that counts as drained.
     :param drain_rate: deliveries per second during the drain; None with second copies.
-    :param publish_during_drain: acked − intended of the messages due during the drain; None if acknowledgement is not applicable, nothing
-        was acked, or the end of the drain is uncertain.
-    :param between: the earliest and the latest possible end of an uncertain drain, ns from the resumption; the latter is None if it was not
-        seen during the load. :param uncounted: copies that make it uncertain: second ones, damaged ones, those of another topic, and those
-        of messages without acknowledgement.
+    :param publish_during_drain: acked − intended of the messages due during the drain; None if
+        acknowledgement is not applicable, nothing was acked, or the end of the drain is uncertain.
+    :param between: the earliest and the latest possible end of an uncertain drain, ns from the
+        resumption; the latter is None if it was not seen during the load.
+    :param uncounted: copies that make it uncertain: second ones, damaged ones, those of another
+        topic, and those of messages without acknowledgement.
     """
 
     size_messages: int
@@ -189,29 +205,44 @@ class Lost:
 class Measurements:
     """All measurements of one measured phase.
 
-    :param duration: of the measured phase as planned, ns. :param rate: offered msg/s. :param subscriptions: per topic.
-    :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``, ``end_to_end``, ``send_delay`` …;
-        :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not apply to the run, is missing.
-    :param blocked: ns, summed over messages, sent or dropped. :param full_windows: the messages that were dropped because of full windows;
-        None if there are none. :param own_late: messages sent after the phase because of the generator's own send delay
-        alone. :param intervals: the latencies of each ten seconds, where there is more than one.
+    :param duration: of the measured phase as planned, ns.
+    :param rate: offered msg/s.
+    :param subscriptions: per topic.
+    :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
+        ``end_to_end``, ``send_delay`` …;
+        :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not
+            apply to the run, is missing.
+    :param blocked: ns, summed over messages, sent or dropped.
+    :param full_windows: the messages that were dropped because of full windows; None if there are
+        none.
+    :param own_late: messages sent after the phase because of the generator's own send delay alone.
+    :param intervals: the latencies of each ten seconds, where there is more than one.
     :param over_time: end-to-end latencies by blocks of seconds; None if nothing was received.
-    :param windows: the windows for objectives; None without such objectives, or if the phase is shorter than one. :param tenths: the first
-        and the last tenth; None without objectives on drift, or if the phase is shorter than ten seconds.
+    :param windows: the windows for objectives; None without such objectives, or if the phase is
+        shorter than one.
+    :param tenths: the first and the last tenth; None without objectives on drift, or if the phase
+        is shorter than ten seconds.
     :param custom: the metrics that users' own ``pytest_loadtest_aggregate`` returned, by name.
     :param broadcasts: each message went to 64 subscriptions or more, of one consumer each.
-    :param clocks: the error of each other host's times; empty if all workers ran on the controller's host.
-    :param within_hosts: the deliveries within one host; None if all workers ran on the controller's host, or there can be no deliveries.
+    :param clocks: the error of each other host's times; empty if all workers ran on the
+        controller's host.
+    :param within_hosts: the deliveries within one host; None if all workers ran on the controller's
+        host, or there can be no deliveries.
     :param opening: the opening of connections, if it was paced or the run has nothing else.
-    :param delayed_index: size of the broker's index of delayed messages; None if the broker was not asked.
-    :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session; None: unknown.
+    :param delayed_index: size of the broker's index of delayed messages; None if the broker was not
+        asked.
+    :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session;
+        None: unknown.
     :param silent: topics and streams of which nothing arrived; None if unknown or not applicable.
     :param lost: ranges of lost messages, at most 10 000; ``counts.lost`` is exact.
-    :param pauses_known: the pauses of all workers are recorded, so latencies are also counted without the generator's own delays, under
-        the names of :func:`~pytest_loadtest.metrics.catalogue.without_own`.
-    :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only damage of heads and sizes is.
+    :param pauses_known: the pauses of all workers are recorded, so latencies are also counted
+        without the generator's own delays, under the names of
+        :func:`~pytest_loadtest.metrics.catalogue.without_own`.
+    :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only
+        damage of heads and sizes is.
     :param backlog: None unless a backlog was built and its drain seen.
-    :param offering: the planned and the offered load; empty if the plan is unknown, and for a stage.
+    :param offering: the planned and the offered load; empty if the plan is unknown, and for a
+        stage.
     """
 
     duration: int
@@ -247,9 +278,11 @@ class Measurements:
 
     @property
     def clock_error(self) -> int:
-        """Bound on the error of a latency between hosts, ns; 0 if all workers ran on the controller's host, or no latency is between hosts.
+        """Bound on the error of a latency between hosts, ns; 0 if all workers ran on the
+        controller's host, or no latency is between hosts.
 
-        Intended times are the controller's, so only the clock that stamps the end of a latency has an error.
+        Intended times are the controller's, so only the clock that stamps the end of a latency has
+        an error.
         """
         return self.clock_error_of(1)
 
@@ -259,18 +292,25 @@ class Measurements:
 
     @property
     def one_clock(self) -> bool:
-        """True if there are several hosts, and both ends of each latency were read on the clock of one of them."""
+        """True if there are several hosts, and both ends of each latency were read on the clock of
+        one of them.
+        """
         return self.within_hosts is not None and self.within_hosts.complete
 
     @property
     def uneven_hosts(self) -> tuple[str, ...]:
-        """The hosts whose clocks were set while load ran, so that latencies are unknown: also those that are read on one such clock."""
+        """The hosts whose clocks were set while load ran, so that latencies are unknown: also those
+        that are read on one such clock.
+        """
         return tuple(clock.host for clock in self.clocks if not clock.holds)
 
     @property
     def throughput(self) -> float:
-        """Delivered msg/s, per subscription: deliveries with a copy within the measured phase, shifted by the median latency."""
-        # Every subscription receives all messages, so the sum over subscriptions is divided by their number (decision 004).
+        """Delivered msg/s, per subscription: deliveries with a copy within the measured phase,
+        shifted by the median latency.
+        """
+        # Every subscription receives all messages, so the sum over subscriptions is divided by
+        # their number (decision 004).
         deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
         return deliveries / (self.duration / 1e9)
 
@@ -280,13 +320,16 @@ class Measurements:
         return self.counts.sent_in_time / (self.duration / 1e9)
 
     def never_came(self, kind: str, part: Breakdown | None = None) -> int:
-        """Return the number of messages or deliveries that were due and have no latency: they are later than any bound.
+        """Return the number of messages or deliveries that were due and have no latency: they are
+        later than any bound.
 
-        :param kind: its row in the catalogue names what can be missing, see :data:`~pytest_loadtest.metrics.catalogue.NeverCame`.
+        :param kind: its row in the catalogue names what can be missing, see
+            :data:`~pytest_loadtest.metrics.catalogue.NeverCame`.
         :param part: count this bucket or topic only.
         """
         counted = self.counts if part is None else part
-        # The catalogue says which messages can be missing, so that numpy, Spark, windows and reports agree.
+        # The catalogue says which messages can be missing, so that numpy, Spark, windows and
+        # reports agree.
         match LATENCIES[kind].never_came:
             case "deliveries":
                 due = counted.offered * self.subscriptions
@@ -297,29 +340,36 @@ class Measurements:
             case "sends":
                 return counted.offered - counted.sent
             case "completions":
-                # No count has the messages that every subscription received; their number is that of the latencies.
+                # No count has the messages that every subscription received; their number is that
+                # of the latencies.
                 return counted.offered - (self.latencies[kind].n if kind in self.latencies else 0)
             case "subscriptions":
                 return self.silent.pairs if self.silent else 0
         return 0
 
     def unstamped(self, kind: str, part: Breakdown | None = None) -> int:
-        """Return the number of deliveries whose receive lag is unknown although that of others is known; 0 for other kinds."""
+        """Return the number of deliveries whose receive lag is unknown although that of others is
+        known; 0 for other kinds.
+        """
         counted = self if part is None else part
         lag = counted.latencies.get(kind) if kind == "receive_lag" else None
         return 0 if lag is None else (self.counts if part is None else part).received - lag.n
 
     @property
     def own_drops(self) -> int:
-        """Number of messages that were dropped although no full window caused most of their delay: the generator's doing."""
+        """Number of messages that were dropped although no full window caused most of their delay:
+        the generator's doing.
+        """
         return self.counts.dropped - (self.full_windows.dropped if self.full_windows else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedIndex:
-    """The broker's index of delayed messages when it was largest, over all topics and subscriptions of the run.
+    """The broker's index of delayed messages when it was largest, over all topics and subscriptions
+    of the run.
 
-    :param bytes: its size, as the broker counts it. :param messages: its entries; a message counts once for each subscription.
+    :param bytes: its size, as the broker counts it.
+    :param messages: its entries; a message counts once for each subscription.
     """
 
     bytes: int

@@ -1,9 +1,11 @@
 """Compares the load that was offered with the planned one, in windows of the measured phase.
 
-A window is ten seconds of a stage; a shorter rest belongs to the window before it, and a stage shorter than ten seconds is one window.
-Messages belong to the window of their intended time, whether they were sent or dropped. The planned amount of a window, in messages or in
-bytes, is the integral of the planned rate. It is computed here from the steps of the plan, and not from the pacing by which workers
-schedule messages, because otherwise a wrong schedule would agree with itself.
+A window is ten seconds of a stage; a shorter rest belongs to the window before it, and a stage
+shorter than ten seconds is one window. Messages belong to the window of their intended time,
+whether they were sent or dropped. The planned amount of a window, in messages or in bytes, is the
+integral of the planned rate. It is computed here from the steps of the plan, and not from the
+pacing by which workers schedule messages, because otherwise a wrong schedule would agree with
+itself.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """A constant rate. :param length: ns. :param rate: messages or bytes per second."""
+    """A constant rate.
+
+    :param length: ns.
+    :param rate: messages or bytes per second.
+    """
 
     length: int
     rate: float
@@ -32,7 +38,10 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """A stage of the plan. :param start: ns after the phase's start."""
+    """A stage of the plan.
+
+    :param start: ns after the phase's start.
+    """
 
     name: str
     start: int
@@ -40,7 +49,10 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSizes:
-    """The sizes of messages from an instant on. :param at: ns after the phase's start."""
+    """The sizes of messages from an instant on.
+
+    :param at: ns after the phase's start.
+    """
 
     at: int
     mix: SizeMix
@@ -50,8 +62,10 @@ class PlannedSizes:
 class PlannedLoad:
     """The load that was requested for a phase, with the changes made while it ran.
 
-    :param in_bytes: the rates are in bytes. :param steps: one after another; the last one never ends. :param stages: ascending; empty
-        without stages. :param sizes: ascending, from 0 on.
+    :param in_bytes: the rates are in bytes.
+    :param steps: one after another; the last one never ends.
+    :param stages: ascending; empty without stages.
+    :param sizes: ascending, from 0 on.
     """
 
     in_bytes: bool
@@ -73,7 +87,9 @@ class PlannedLoad:
         return replace(self, steps=(*steps, PlannedStep(length=0, rate=rate)))
 
     def amounts(self, instants: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the integral of the rate from the phase's start to each instant (ns after it), in messages or bytes."""
+        """Return the integral of the rate from the phase's start to each instant (ns after it), in
+        messages or bytes.
+        """
         rates = np.array([step.rate for step in self.steps])
         # The last step never ends, so it is cut nowhere.
         starts = np.concatenate(
@@ -87,7 +103,10 @@ class PlannedLoad:
         return amounts
 
     def windows(self, duration: int) -> list[PlannedWindow]:
-        """Return the windows of a phase, which may have been ended early. :param duration: ns."""
+        """Return the windows of a phase, which may have been ended early.
+
+        :param duration: ns.
+        """
         stages = [stage for stage in self.stages if stage.start < duration] or [
             PlannedStage(name="", start=0)
         ]
@@ -106,7 +125,9 @@ class PlannedLoad:
         ]
 
     def _mix(self, start: int, end: int) -> SizeMix | None:
-        """Return the sizes from which all messages between two instants are drawn; None if they change in between."""
+        """Return the sizes from which all messages between two instants are drawn; None if they
+        change in between.
+        """
         if any(start < sizes.at < end for sizes in self.sizes):
             return None
         return next((sizes.mix for sizes in reversed(self.sizes) if sizes.at <= start), None)
@@ -121,8 +142,9 @@ class PlannedLoad:
 class PlannedWindow:
     """A window of the plan. Times are ns after the phase's start.
 
-    :param stage: its name; empty without stages. :param amount: messages or bytes. :param mix: the sizes of its messages; None if they
-        change in it.
+    :param stage: its name; empty without stages.
+    :param amount: messages or bytes.
+    :param mix: the sizes of its messages; None if they change in it.
     """
 
     stage: str
@@ -136,7 +158,9 @@ class PlannedWindow:
 class OfferedWindow:
     """A window of the plan with the messages whose intended times are in it.
 
-    :param in_bytes: the planned amount is in bytes. :param largest: message of the run, bytes. :param messages: offered.
+    :param in_bytes: the planned amount is in bytes.
+    :param largest: message of the run, bytes.
+    :param messages: offered.
     :param size: their bytes.
     """
 
@@ -148,9 +172,11 @@ class OfferedWindow:
 
 
 def window_of(intended: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the window of each message; times before the first window belong to it, and those after the last to that.
+    """Return the window of each message; times before the first window belong to it, and those
+    after the last to that.
 
-    :param intended: ns after the phase's start. :param starts: ``(n,)``, of the windows, ascending.
+    :param intended: ns after the phase's start.
+    :param starts: ``(n,)``, of the windows, ascending.
     """
     window: NDArray[np.int64] = np.maximum(np.searchsorted(starts, intended, side="right") - 1, 0)
     return window
@@ -159,7 +185,10 @@ def window_of(intended: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray
 def count_offers(
     sent: Mapping[str, NDArray[Any]], start: int, planned: Sequence[PlannedWindow]
 ) -> tuple[list[int], list[int]]:
-    """Return the messages of each window, and their bytes. :param sent: ``intended`` and ``size`` of messages that were due."""
+    """Return the messages of each window, and their bytes.
+
+    :param sent: ``intended`` and ``size`` of messages that were due.
+    """
     if not planned:
         return [], []
     starts = np.array([window.start for window in planned], np.int64)
@@ -175,7 +204,9 @@ def offered_windows(
     messages: Sequence[int],
     sizes: Sequence[int],
 ) -> tuple[OfferedWindow, ...]:
-    """Return each window with what was offered in it; none without a plan, as in folders of older releases."""
+    """Return each window with what was offered in it; none without a plan, as in folders of older
+    releases.
+    """
     if load is None:
         return ()
     return tuple(

@@ -1,18 +1,24 @@
-"""The part of each latency that the generator's own delays explain (decision 049). Definitions and Spark share this code.
+"""The part of each latency that the generator's own delays explain (decision 049).
 
-Workers record the *pauses* of their loops: times in which they neither sent nor looked at their connections. From these and from the
-delays of the message itself follows, for each message and copy, the time that the generator may have added:
+Definitions and Spark share this code.
+
+Workers record the *pauses* of their loops: times in which they neither sent nor looked at their
+connections. From these and from the delays of the message itself follows, for each message and
+copy, the time that the generator may have added:
 
 - *Before the target*: a sent row has the own send delay, which counts if it is longer than
-  :data:`~pytest_loadtest.metrics.pauses.SHORTEST`. For copies, the producer's worker records its late sends in steps
-  (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a message was sent at least.
-- *After the target*: what came in a pause of the worker that took it may have been there since the pause began, or since it was sent.
-  A copy with a known receive lag has a stamp of the kernel, and the lag shows by how much that can be late.
-- *After a stall*, a pause longer than :data:`~pytest_loadtest.metrics.pauses.STALL`, a target that waits for its clients is late too, and a
-  client works off what has gathered. For as long again as the stall took, a copy or an acknowledgement may be late by the length of the
-  stall.
+  :data:`~pytest_loadtest.metrics.pauses.SHORTEST`. For copies, the producer's worker records its
+      late sends in steps (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a
+      message was sent at least.
+- *After the target*: what came in a pause of the worker that took it may have been there since the
+  pause began, or since it was sent. A copy with a known receive lag has a stamp of the kernel, and
+  the lag shows by how much that can be late.
+- *After a stall*, a pause longer than :data:`~pytest_loadtest.metrics.pauses.STALL`, a target that
+  waits for its clients is late too, and a client works off what has gathered. For as long again as
+  the stall took, a copy or an acknowledgement may be late by the length of the stall.
 
-No part reaches back beyond the instant at which the message was due or sent, so a latency without our delays is never below zero.
+No part reaches back beyond the instant at which the message was due or sent, so a latency without
+our delays is never below zero.
 """
 
 from __future__ import annotations
@@ -38,7 +44,10 @@ _UNKNOWN: Final = np.int64(-1)
 
 
 def of_acknowledgements(acked: Rows, run: Expected) -> NDArray[np.int64]:
-    """Return the part of each publish latency that the generator's own delays explain, ns. :param acked: rows of acknowledged messages."""
+    """Return the part of each publish latency that the generator's own delays explain, ns.
+
+    :param acked: rows of acknowledged messages.
+    """
     own = of_sends(acked)
     unknown = np.full(len(own), _UNKNOWN)
     for mine, pauses in _workers(acked, "worker", run):
@@ -58,7 +67,8 @@ def of_sends(sent: Rows) -> NDArray[np.int64]:
 def of_copies(
     copies: Rows, run: Expected, due: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the part of the time from ``due`` to each copy that the generator's own delays explain, ns.
+    """Return the part of the time from ``due`` to each copy that the generator's own delays
+    explain, ns.
 
     :param due: ns; None: the intended times.
     """
@@ -78,7 +88,9 @@ def of_copies(
 
 
 def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:
-    """Return the times of receipt for delivery gaps, each earlier by the part that the generator's own delays explain, ns."""
+    """Return the times of receipt for delivery gaps, each earlier by the part that the generator's
+    own delays explain, ns.
+    """
     return gap_times({"received": copies["received"] - of_copies(copies, run)}, run)
 
 

@@ -1,4 +1,6 @@
-"""The pauses and late sends of a worker's loop, and which stamps each can have made late (decision 049)."""
+"""The pauses and late sends of a worker's loop, and which stamps each can have made late (decision
+049).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.clocks import Correction
 
-# ns. A pause longer than this is a stall: well above a scheduler's time slice, well below the latencies that SLOs bound.
+# ns. A pause longer than this is a stall: well above a scheduler's time slice, well below the
+# latencies that SLOs bound.
 STALL: Final = 50 * MILLISECOND
 # ns. A shorter pause is two ticks of a loop that works as planned.
 SHORTEST: Final = 2 * MILLISECOND
@@ -29,14 +32,18 @@ def _none() -> NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pauses:
-    """The longest pauses of one worker's loop in a phase; int64 ``(n,)`` each, ns, ascending, no two overlap.
+    """The longest pauses of one worker's loop in a phase; int64 ``(n,)`` each, ns, ascending, no
+    two overlap.
 
-    :param begin: and :param end: the time in which the loop sent nothing and looked at nothing.
-    :param since: and :param until: the longest part of it in which the client took nothing: a library's own threads may go on, and before
-        the loop has its turn again, the client has read what had come.
+    :param begin: and
+    :param end: the time in which the loop sent nothing and looked at nothing.
+    :param since: and
+    :param until: the longest part of it in which the client took nothing: a library's own threads
+        may go on, and before the loop has its turn again, the client has read what had come.
     :param exact: the kernel stamps arrivals, so a short pause changes no time.
-    :param due: and :param sent: the steps of late sends, ``due`` ascending: what was due from one ``due`` until the next was sent at the
-        former's ``sent``, or later.
+    :param due: and
+    :param sent: the steps of late sends, ``due`` ascending: what was due from one ``due`` until the
+        next was sent at the former's ``sent``, or later.
     """
 
     begin: NDArray[np.int64]
@@ -72,7 +79,9 @@ class Pauses:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any], correction: Correction | None = None) -> Self:
-        """Return the pauses of a manifest. :param correction: of the worker's clock.
+        """Return the pauses of a manifest.
+
+        :param correction: of the worker's clock.
 
         :raises KeyError, TypeError, ValueError: they are not a manifest's.
         """
@@ -108,7 +117,10 @@ class Pauses:
         return bool((self.end - self.begin > STALL).any() or (self.sent - self.due > STALL).any())
 
     def until_sent(self, intended: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return by how much messages were sent late at least, ns. :param intended: their intended times."""
+        """Return by how much messages were sent late at least, ns.
+
+        :param intended: their intended times.
+        """
         late = np.zeros(len(intended), np.int64)
         place = np.searchsorted(self.due, intended, side="right") - 1
         after = np.flatnonzero(place >= 0)
@@ -118,13 +130,16 @@ class Pauses:
     def waited(
         self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the part of the time from ``floor`` to each stamp that the pauses may have added, ns.
+        """Return the part of the time from ``floor`` to each stamp that the pauses may have added,
+        ns.
 
-        :param times: stamps of copies or acknowledgements. :param floor: ns, at which each could have come at the earliest.
+        :param times: stamps of copies or acknowledgements.
+        :param floor: ns, at which each could have come at the earliest.
         :param lag: ns, receive lags; -1: unknown.
         """
         part = np.zeros(len(times), np.int64)
-        # An odd number of edges before a time: it lies in a pause, or shortly after. Most times do not.
+        # An odd number of edges before a time: it lies in a pause, or shortly after. Most times do
+        # not.
         affected = np.flatnonzero(np.searchsorted(self._edges, times, side="left") & 1)
         if len(affected):
             times, floor, lag = times[affected], floor[affected], lag[affected]
@@ -138,10 +153,12 @@ class Pauses:
     ) -> NDArray[np.int64]:
         place = np.searchsorted(self.since, times, side="left") - 1
         since, until = self.since[place], self.until[place]
-        # What a client stamps itself has the time of its first look after the pause, or a little later.
+        # What a client stamps itself has the time of its first look after the pause, or a little
+        # later.
         follows = times < until + SHORTEST
         most = np.where((place >= 0) & follows, np.maximum(times - np.maximum(since, floor), 0), 0)
-        # The lag of a copy in a pause is the longest that it can have had; the part after the stamp is not in its latency.
+        # The lag of a copy in a pause is the longest that it can have had; the part after the stamp
+        # is not in its latency.
         before_stamp = np.clip(lag - (until - times), 0, most) * (times < until)
         part: NDArray[np.int64] = np.where(
             lag >= 0, before_stamp, np.minimum(most, np.maximum(until - since, 0))
@@ -164,7 +181,10 @@ class Pauses:
 
 
 def _union(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the union of some times as begins and ends by turns. :param begin: ascending."""
+    """Return the union of some times as begins and ends by turns.
+
+    :param begin: ascending.
+    """
     latest = np.maximum.accumulate(end)
     apart = np.flatnonzero(begin[1:] > latest[:-1]) + 1
     starts = np.concatenate([begin[:1], begin[apart]])

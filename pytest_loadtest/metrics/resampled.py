@@ -1,13 +1,15 @@
 """The standard error of a figure of one run, estimated from the run itself.
 
-Messages close in time have similar latencies, because they wait in the same queue. So blocks of time are resampled, not messages: the run
-is cut into blocks of a tenth of it, of 2 s to 5 s, and the bootstrap (``scipy.stats.bootstrap``) repeatedly draws as many of them as there
-are, with replacement. The standard error is the deviation of the logarithm of the figure over these draws; for few blocks it is too small
-by √(1 − 1/n), which is corrected.
+Messages close in time have similar latencies, because they wait in the same queue. So blocks of
+time are resampled, not messages: the run is cut into blocks of a tenth of it, of 2 s to 5 s, and
+the bootstrap (``scipy.stats.bootstrap``) repeatedly draws as many of them as there are, with
+replacement. The standard error is the deviation of the logarithm of the figure over these draws;
+for few blocks it is too small by √(1 − 1/n), which is corrected.
 
-Two runs are compared by the ratio of their figures. Its interval is Welch's for the two logarithms: Student's t with the degrees of freedom
-of so many blocks. It covers variation *within* a run. A difference between runs that lasts for a whole run (the placement of a process,
-another tenant of the host) is not visible in a single run, and not part of any interval here.
+Two runs are compared by the ratio of their figures. Its interval is Welch's for the two logarithms:
+Student's t with the degrees of freedom of so many blocks. It covers variation *within* a run. A
+difference between runs that lasts for a whole run (the placement of a process, another tenant of
+the host) is not visible in a single run, and not part of any interval here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-# Blocks are longer than the queues and stalls that make neighbouring seconds alike; benchmarks/regression_power.py compares other lengths.
+# Blocks are longer than the queues and stalls that make neighbouring seconds alike;
+# benchmarks/regression_power.py compares other lengths.
 SHORTEST, LONGEST = 2 * SECOND, 5 * SECOND
 # The fewest blocks for an estimate, which are 20 s.
 FEWEST: Final = 10
@@ -43,7 +46,11 @@ NEGLIGIBLE: Final = 1e-20
 
 
 class Estimate(NamedTuple):
-    """A figure above 0. :param error: standard error of its natural logarithm. :param blocks: the number of blocks it is estimated from."""
+    """A figure above 0.
+
+    :param error: standard error of its natural logarithm.
+    :param blocks: the number of blocks it is estimated from.
+    """
 
     value: float
     error: float
@@ -64,10 +71,14 @@ def latency_errors(
     percentiles: Sequence[float],
     never_came: int = 0,
 ) -> tuple[list[float | None], int]:
-    """Return the standard errors of the logarithms of percentiles (None if unknown), and the number of blocks they are estimated from.
+    """Return the standard errors of the logarithms of percentiles (None if unknown), and the number
+    of blocks they are estimated from.
 
-    :param blocks: counts by HDR bucket of seven bits, of the messages intended in each; None without any. :param block: its length, ns.
-    :param never_came: messages later than any, see :meth:`~pytest_loadtest.metrics.histogram.Histogram.percentile_of_due`.
+    :param blocks: counts by HDR bucket of seven bits, of the messages intended in each; None
+        without any.
+    :param block: its length, ns.
+    :param never_came: messages later than any, see
+        :meth:`~pytest_loadtest.metrics.histogram.Histogram.percentile_of_due`.
     """
     size = _size(len(blocks), block)
     whole = len(blocks) // size
@@ -84,7 +95,11 @@ def latency_errors(
 
 
 def rate_error(per_second: Sequence[int]) -> tuple[float | None, int]:
-    """Return the standard error of the logarithm of a rate, and the number of blocks it is estimated from. :param per_second: counts."""
+    """Return the standard error of the logarithm of a rate, and the number of blocks it is
+    estimated from.
+
+    :param per_second: counts.
+    """
     size = _size(len(per_second), SECOND)
     whole = len(per_second) // size
     if whole < FEWEST:
@@ -113,7 +128,10 @@ def _grown(logarithm: float) -> float:
 
 
 def length(duration: int) -> int:
-    """Return the length of the blocks of a run, ns, whole seconds. :param duration: of its measured phase, ns."""
+    """Return the length of the blocks of a run, ns, whole seconds.
+
+    :param duration: of its measured phase, ns.
+    """
     return min(max(duration // FEWEST // SECOND * SECOND, SHORTEST), LONGEST)
 
 
@@ -125,7 +143,8 @@ def _size(many: int, block: int) -> int:
 def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
     """Return the standard error of each figure.
 
-    :param statistic: returns logarithms ``(figures, draws)`` for the number of times that each block was drawn, ``(draws, blocks)``.
+    :param statistic: returns logarithms ``(figures, draws)`` for the number of times that each
+        block was drawn, ``(draws, blocks)``.
     """
     from scipy import stats
 
@@ -133,8 +152,8 @@ def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
         rows = drawn.reshape(-1, blocks)
         return statistic(np.array([np.bincount(row, minlength=blocks) for row in rows], np.float64))
 
-    # A rank among messages that never came is inf in some draws, and inf − inf is no error here: the result is checked below. A fixed seed
-    # makes the same results give the same interval.
+    # A rank among messages that never came is inf in some draws, and inf − inf is no error here:
+    # the result is checked below. A fixed seed makes the same results give the same interval.
     with np.errstate(invalid="ignore"):
         drawn = stats.bootstrap(
             (np.arange(blocks),), of, vectorized=True, axis=-1, n_resamples=RESAMPLES, batch=RESAMPLES // 4, method="percentile",
@@ -153,7 +172,9 @@ def _percentiles(
     never_came: int,
     drawn: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return nearest ranks over the drawn latencies and those that never came; inf if a rank is one of the latter."""
+    """Return nearest ranks over the drawn latencies and those that never came; inf if a rank is one
+    of the latter.
+    """
     below = np.cumsum(drawn @ table, axis=1)
     figures = np.full((len(percentiles), len(drawn)), np.inf)
     for row, percentile in zip(figures, percentiles, strict=True):

@@ -1,10 +1,12 @@
 """Series by second: messages offered, sent, acknowledged and received, and latencies.
 
-Seconds are whole seconds since the start; earlier times count in second 0. A message is offered in the second of its intended time; sent,
-acknowledged and received (every copy) in the seconds in which that happened. The end-to-end latency of a first copy belongs to the second
-of its *intended* time, so that a stall is visible where it began. So does its receive lag, of which a second has the largest. Missing
-deliveries are counted by intended time too: acknowledged messages times subscriptions, less all copies. The two percentiles of a second
-come from HDR buckets of seven bits (at most 0.4 % off), as nearest ranks within that second's exact minimum and maximum.
+Seconds are whole seconds since the start; earlier times count in second 0. A message is offered in
+the second of its intended time; sent, acknowledged and received (every copy) in the seconds in
+which that happened. The end-to-end latency of a first copy belongs to the second of its *intended*
+time, so that a stall is visible where it began. So does its receive lag, of which a second has the
+largest. Missing deliveries are counted by intended time too: acknowledged messages times
+subscriptions, less all copies. The two percentiles of a second come from HDR buckets of seven bits
+(at most 0.4 % off), as nearest ranks within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ def by_second(
 ) -> Series:
     """Return the series of a run. All columns are int64, times in ns.
 
-    :param sent: messages due (``intended``, ``sent``, ``blocked``). :param out: messages sent (``sent``).
+    :param sent: messages due (``intended``, ``sent``, ``blocked``).
+    :param out: messages sent (``sent``).
     :param acked: messages acknowledged (``intended``, ``acked``).
-    :param received: all copies, and the first one of each delivery (both ``intended``, ``received``, the
-        latter also ``lag``).
+    :param received: all copies, and the first one of each delivery (both ``intended``,
+        ``received``, the latter also ``lag``).
     """
     copies, first = received
     second = run.seconds(first["intended"])
@@ -75,20 +78,28 @@ def by_second(
 
 
 def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
-    """Return when the wait of messages for a full window ended: when they were sent, or how long dropped ones had waited."""
+    """Return when the wait of messages for a full window ended: when they were sent, or how long
+    dropped ones had waited.
+    """
     end: Column = np.where(rows["sent"] > 0, rows["sent"], rows["intended"] + rows["blocked"])
     return end
 
 
 def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
-    """Return the largest receive lag of each second, ns; NaN where all are unknown. :param lag: the largest recorded ones."""
+    """Return the largest receive lag of each second, ns; NaN where all are unknown.
+
+    :param lag: the largest recorded ones.
+    """
     # Recorded in whole microseconds, -1 where it is unknown.
     recorded = np.asarray(lag, np.float64)
     return np.where(recorded < 0, np.nan, recorded * MICROSECOND)
 
 
 def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:
-    """Return end-to-end latencies by blocks of seconds. :param first: the first copy of each delivery (``intended``, ``received``)."""
+    """Return end-to-end latencies by blocks of seconds.
+
+    :param first: the first copy of each delivery (``intended``, ``received``).
+    """
     length = block_seconds(run.duration)
     begin = run.seconds(first["intended"]) // length * length
     return over_time(begin, hdr_index(first["received"] - first["intended"], SERIES_BITS))
@@ -101,7 +112,8 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
     return [*np.clip(middles, latency.min(), latency.max()).tolist(), float(latency.max())]
 
 
-# After this time without a slow message, ns, a stream has recovered: a later slow message has another cause.
+# After this time without a slow message, ns, a stream has recovered: a later slow message has
+# another cause.
 QUIET: Final = SECOND
 
 
@@ -109,9 +121,11 @@ QUIET: Final = SECOND
 class Recovery:
     """The recovery of a load after a disturbance of its target; times in ns.
 
-    :param pause: the longest time of a stream without an answer, from the disturbance on; None if no message was answered after it.
-    :param recovered: the time from the disturbance until the arrival of the last message that was slower than all before it, in the stream
-        that took longest; 0 without such a message. None if nothing had arrived before, so that the usual latency is unknown.
+    :param pause: the longest time of a stream without an answer, from the disturbance on; None if
+        no message was answered after it.
+    :param recovered: the time from the disturbance until the arrival of the last message that was
+        slower than all before it, in the stream that took longest; 0 without such a message. None
+        if nothing had arrived before, so that the usual latency is unknown.
     """
 
     pause: int | None
@@ -123,11 +137,13 @@ def recovery(
 ) -> Recovery:
     """Return the recovery after a disturbance.
 
-    :param at: its instant, ns. :param answered: stream and ``acked`` of every answer.
+    :param at: its instant, ns.
+    :param answered: stream and ``acked`` of every answer.
     :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
     stream, intended, received = arrived
-    # A message is slow if it took longer than every message that had arrived before the disturbance.
+    # A message is slow if it took longer than every message that had arrived before the
+    # disturbance.
     latency, after = received - intended, received >= at
     # Without an arrival before the disturbance the usual latency is unknown.
     if after.all():
@@ -143,8 +159,11 @@ def is_first(
     seq: Column,
     received: Column,
 ) -> NDArray[np.bool_]:
-    """Return a mask of the copies that are the first of their delivery: copies sent again after a restart are not slow messages."""
-    # Sorted by delivery and then by arrival: a row with the key of the row before it is a later copy.
+    """Return a mask of the copies that are the first of their delivery: copies sent again after a
+    restart are not slow messages.
+    """
+    # Sorted by delivery and then by arrival: a row with the key of the row before it is a later
+    # copy.
     order = np.lexsort((received, seq, stream, subscription))
     again = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (subscription, stream, seq):
@@ -162,7 +181,9 @@ def _end(times: Column) -> int:
 
 
 def _pause(at: int, stream: Column, acked: Column) -> int | None:
-    """Return the longest time between two answers of a stream, the second of which came after ``at``."""
+    """Return the longest time between two answers of a stream, the second of which came after
+    ``at``.
+    """
     order = np.lexsort((acked, stream))
     # Differences across the boundary of two streams are no gaps.
     times, same = acked[order], np.diff(stream[order]) == 0

@@ -1,4 +1,7 @@
-"""Times on both sides of an instant: late or early. There is a histogram for each side, so that each keeps its three digits."""
+"""Times on both sides of an instant: late or early.
+
+There is a histogram for each side, so that each keeps its three digits.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ SIDES: Final = ("lateness", "earliness")
 class Lateness:
     """received − due of each delivery's first copy; below zero if it came early.
 
-    :param early: due − received of the early ones. :param late: received − due of the others. None without any.
+    :param early: due − received of the early ones.
+    :param late: received − due of the others. None without any.
     """
 
     early: Histogram | None
@@ -96,13 +100,15 @@ class Lateness:
 def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Lateness]:
     """Return latencies as measurements have them, from histograms by kind.
 
-    Both sides of due are counted apart: ``lateness`` of what did not come early, ``earliness`` of what did. Together they become the signed
-    ``lateness`` of all, and ``earliness`` gets a zero for each value that was not early.
+    Both sides of due are counted apart: ``lateness`` of what did not come early, ``earliness`` of
+    what did. Together they become the signed ``lateness`` of all, and ``earliness`` gets a zero for
+    each value that was not early.
     """
     early, late = kinds.get("earliness"), kinds.get("lateness")
     if early is None and late is None:
         return dict(kinds)
-    # In tables and slices both sides are ordinary histograms, which can be merged; only results need them joined.
+    # In tables and slices both sides are ordinary histograms, which can be merged; only results
+    # need them joined.
     both = Lateness(early=early, late=late)
     return {**kinds, "lateness": both, "earliness": both.earliness}
 

@@ -50,7 +50,9 @@ class Silent:
     pairs_due: Count
     """subscriptions of topics that had messages due"""
     streams: Count
-    """streams of which no subscription got anything; without subscriptions, streams of which nothing was acknowledged"""
+    """streams of which no subscription got anything; without subscriptions, streams of which
+    nothing was acknowledged
+    """
     streams_due: Count
     """streams that had messages due"""
     first_pairs: tuple[SilentPair, ...] = ()
@@ -70,10 +72,12 @@ class Silent:
 
 
 def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_]) -> Silent | None:
-    """Count silent pairs and streams; None if nothing subscribes and acknowledgement is not applicable.
+    """Count silent pairs and streams; None if nothing subscribes and acknowledgement is not
+    applicable.
 
-    :param heard: ``(subscriptions, topics)``, the subscription received a message of the topic. :param arrived: ``(P,)``, a message of the
-        stream was delivered or, without subscriptions, acknowledged.
+    :param heard: ``(subscriptions, topics)``, the subscription received a message of the topic.
+    :param arrived: ``(P,)``, a message of the stream was delivered or, without subscriptions,
+        acknowledged.
     """
     if not run.subscriptions and not run.publish_acks:
         return None

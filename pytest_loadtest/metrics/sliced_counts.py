@@ -1,4 +1,6 @@
-"""Intervals, windows and tenths from counts by piece of the measured phase; the definitions and Spark share this code."""
+"""Intervals, windows and tenths from counts by piece of the measured phase; the definitions and
+Spark share this code.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,12 @@ def sliced_stats(
     offered: NDArray[np.int64],
     counted: Mapping[str, NDArray[np.int64]],
 ) -> SlicedStats | None:
-    """Return the ``windows`` or ``tenths`` of a run; None if they are not measured, or the phase is too short.
+    """Return the ``windows`` or ``tenths`` of a run; None if they are not measured, or the phase is
+    too short.
 
-    :param offered: int64, messages by the second of their intended time. :param counted: int64, by piece of ``run.slice_cut``: deliveries
-        ``received``, those in time under ``name``, and messages late by the generator under ``name_own_late``.
+    :param offered: int64, messages by the second of their intended time.
+    :param counted: int64, by piece of ``run.slice_cut``: deliveries ``received``, those in time
+        under ``name``, and messages late by the generator under ``name_own_late``.
     """
     spans = run.spans.get(name)
     if spans is None or run.cut is None or run.slice_cut is None:
@@ -59,8 +63,11 @@ def sliced_stats(
 
 
 def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArray[np.int64]:
-    """Return the sums over the seconds of each; counts after the phase's end belong to its last second."""
-    # With cumulative counts the sum of each slice is one subtraction, however many slices there are.
+    """Return the sums over the seconds of each; counts after the phase's end belong to its last
+    second.
+    """
+    # With cumulative counts the sum of each slice is one subtraction, however many slices there
+    # are.
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     ends = np.where(
         spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts))
@@ -77,7 +84,8 @@ Rows = tuple[Columns, "NDArray[np.int64]"]
 def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
     """Return histograms for every piece that the phase is cut into, by kind.
 
-    :param kinds: the rows that have these latencies, and the latencies; kinds that are not counted by piece are left out.
+    :param kinds: the rows that have these latencies, and the latencies; kinds that are not counted
+        by piece are left out.
     """
     by_kind = {}
     for kind, (rows, values) in kinds.items():
@@ -94,7 +102,10 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 def before_ends(
     copies: Columns, came: NDArray[np.int64], run: Expected
 ) -> dict[str, NDArray[np.bool_]]:
-    """Return masks of the copies that came before the end of their window, or tenth. :param came: arrivals less the median, ns."""
+    """Return masks of the copies that came before the end of their window, or tenth.
+
+    :param came: arrivals less the median, ns.
+    """
     if run.slice_cut is None:
         return {}
     piece = run.slice_cut.of(run.seconds(copies["intended"]))
@@ -105,7 +116,8 @@ def before_ends(
 
 
 def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_]]:
-    """Return masks of the messages that only their own send delay kept from being sent before the end of their window, or tenth.
+    """Return masks of the messages that only their own send delay kept from being sent before the
+    end of their window, or tenth.
 
     :param out: rows of sent messages.
     """

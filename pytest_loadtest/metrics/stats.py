@@ -1,55 +1,74 @@
-"""The definitions of all measurements, in plain numpy over all rows at once. Spark's counting must agree with them to the bit.
+"""The definitions of all measurements, in plain numpy over all rows at once.
 
-**Rows.** A row is *measured* if its sequence lies in its stream's ``[first, end)``; other rows are ignored. A *delivery* is one message to
-one subscription of its stream's topic. Each measured received row is one of
+Spark's counting must agree with them to the bit.
 
-- *misplaced*: the subscription does not belong to the message's topic. It counts as foreign, as do messages of other runs.
-- *corrupt*: it has ``Flag.CORRUPT``. It counts as corrupt, as do damaged heads, which the manifests count, and as nothing else.
-- a *copy* of its delivery. Without subscriptions there are no deliveries, and every received row is misplaced.
+**Rows.** A row is *measured* if its sequence lies in its stream's ``[first, end)``; other rows are
+ignored. A *delivery* is one message to one subscription of its stream's topic. Each measured
+received row is one of
 
-**Counts.** A delivery is *received* if it has a copy, whether or not its message was acknowledged; further copies are *duplicates*, those
-of messages that the client sent again after a lost connection (``resends`` above 0) also *duplicates of resent*. A delivery is *lost* if
-its message was acknowledged and it has no copy, and *out of order* if all its copies have ``Flag.LATE``. It is *in time* if a copy arrived
-within the measured phase, shifted as a whole by the median end-to-end latency (decision 004). The delay of a delayed message is first
-subtracted from its arrival, and the phase is shifted by the median lateness instead. A message is *out of due order* if the first copy of
-a delivery of it has ``Flag.UNDUE``.
+- *misplaced*: the subscription does not belong to the message's topic. It counts as foreign, as do
+  messages of other runs.
+- *corrupt*: it has ``Flag.CORRUPT``. It counts as corrupt, as do damaged heads, which the manifests
+  count, and as nothing else.
+- a *copy* of its delivery. Without subscriptions there are no deliveries, and every received row is
+  misplaced.
 
-**Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received first, wherever it was recorded; among
-copies of one instant, one without ``Flag.UNDUE``, and of these the one that was taken first, then that of the first worker. The kinds
-are, with the rows that have one:
+**Counts.** A delivery is *received* if it has a copy, whether or not its message was acknowledged;
+further copies are *duplicates*, those of messages that the client sent again after a lost
+connection (``resends`` above 0) also *duplicates of resent*. A delivery is *lost* if its message
+was acknowledged and it has no copy, and *out of order* if all its copies have ``Flag.LATE``. It is
+*in time* if a copy arrived within the measured phase, shifted as a whole by the median end-to-end
+latency (decision 004). The delay of a delayed message is first subtracted from its arrival, and the
+phase is shifted by the median lateness instead. A message is *out of due order* if the first copy
+of a delivery of it has ``Flag.UNDUE``.
+
+**Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received
+first, wherever it was recorded; among copies of one instant, one without ``Flag.UNDUE``, and of
+these the one that was taken first, then that of the first worker. The kinds are, with the rows that
+have one:
 
 - ``publish``: acknowledged − intended, of acknowledged messages, if acknowledgement is applicable.
-- ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other copies.
-- ``send_delay``: sent − intended, of sent messages. ``own_send_delay``: the same less the time blocked by the target's full window, at
-  least 0.
-- ``receive_lag``: taken by the client − received, of first copies for which the kernel stamped the receipt (``lag`` not below 0); whole µs.
-- ``lateness``: received − due, of first copies of delayed messages; below zero if early. ``earliness``: due − received, 0 if not early.
-- ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest first copy, of each broadcast message that
-  every subscription received.
+- ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other
+  copies.
+- ``send_delay``: sent − intended, of sent messages. ``own_send_delay``: the same less the time
+  blocked by the target's full window, at least 0.
+- ``receive_lag``: taken by the client − received, of first copies for which the kernel stamped the
+  receipt (``lag`` not below 0); whole µs.
+- ``lateness``: received − due, of first copies of delayed messages; below zero if early.
+  ``earliness``: due − received, 0 if not early.
+- ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest
+  first copy, of each broadcast message that every subscription received.
 - ``delivery_gap``: of each subscription of each topic, see :mod:`pytest_loadtest.metrics.gaps`.
 - ``connect``, ``subscribe`` and ``reconnect``: recorded by the workers, not counted from rows.
 
-**Without the generator's own delays.** If the pauses of all workers are known, :mod:`pytest_loadtest.metrics.own_delays` defines for each
-message and first copy the part that our own delays explain. The values with such a part are counted again: ``…_with_own`` as they are,
-``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what was not early). In ``completion`` and
-``spread`` each copy comes earlier by its part; what is ahead in ``spread`` is the earliest copy as it came. ``delivery_gap`` is that of all
-first copies, and again with each copy earlier by its part; only if some worker stalled.
+**Without the generator's own delays.** If the pauses of all workers are known,
+:mod:`pytest_loadtest.metrics.own_delays` defines for each message and first copy the part that our
+own delays explain. The values with such a part are counted again: ``…_with_own`` as they are,
+``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what
+was not early). In ``completion`` and ``spread`` each copy comes earlier by its part; what is ahead
+in ``spread`` is the earliest copy as it came. ``delivery_gap`` is that of all first copies, and
+again with each copy earlier by its part; only if some worker stalled.
 
-**Parts.** A message's topic and size bucket are the same in its sent row and in all its copies; counts and latencies are broken down by
-them. *Windows* and *tenths* have the messages intended in them, with their latencies and deliveries; such a delivery is in time if a copy
-arrived before the end of its window, shifted by the median of the whole run (decision 021). A *stage* is measured like a run: the same
-samples, its own start, duration, rate, ``[first, end)`` of each stream, and its seconds of the workers' evidence. Foreign messages and
-damaged heads are not recorded by time, so a stage's foreign messages are None, and its corrupt ones have a good head.
+**Parts.** A message's topic and size bucket are the same in its sent row and in all its copies;
+counts and latencies are broken down by them. *Windows* and *tenths* have the messages intended in
+them, with their latencies and deliveries; such a delivery is in time if a copy arrived before the
+end of its window, shifted by the median of the whole run (decision 021). A *stage* is measured like
+a run: the same samples, its own start, duration, rate, ``[first, end)`` of each stream, and its
+seconds of the workers' evidence. Foreign messages and damaged heads are not recorded by time, so a
+stage's foreign messages are None, and its corrupt ones have a good head.
 
-A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOCKED`` were dropped before full windows, see
+A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOCKED`` were dropped
+before full windows, see
 :mod:`pytest_loadtest.metrics.full_windows`.
 
-A message is *late by the generator* if it was sent after the phase (or after its window, or tenth), but would have been sent before without
-its own send delay.
+A message is *late by the generator* if it was sent after the phase (or after its window, or tenth),
+but would have been sent before without its own send delay.
 
-The windows in which the offered load is compared with the plan are defined in :mod:`pytest_loadtest.metrics.offering`.
+The windows in which the offered load is compared with the plan are defined in
+:mod:`pytest_loadtest.metrics.offering`.
 
-Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and streams in
+Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and
+streams in
 :mod:`pytest_loadtest.metrics.silent`.
 """
 
@@ -103,10 +122,14 @@ Columns = Mapping[str, "NDArray[np.int64]"]
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """Columns with one entry per planned delivery, at ``subscription × offered + number of the message``.
+    """Columns with one entry per planned delivery, at
+    ``subscription × offered + number of the message``.
 
-    :param copies: their number. :param punctual: copies without ``Flag.LATE``. :param in_time: copies within the shifted phase.
-    :param resent: its message was sent again. :param before_end: copies before the end of the window, or tenth, by its name.
+    :param copies: their number.
+    :param punctual: copies without ``Flag.LATE``.
+    :param in_time: copies within the shifted phase.
+    :param resent: its message was sent again.
+    :param before_end: copies before the end of the window, or tenth, by its name.
     """
 
     copies: NDArray[np.int64]
@@ -120,12 +143,14 @@ class Deliveries:
 def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
     """Measure a run in which every planned message has exactly one sent row.
 
-    :param sent: the columns of ``samples.SENT``. :param received: the columns of ``samples.RECEIVED``, and ``host``, the number of the
-        consumer's host, if the run has ``stream_hosts``. Both have ``worker``, the number of the worker that recorded the row, if the
-        run has ``workers``.
+    :param sent: the columns of ``samples.SENT``.
+    :param received: the columns of ``samples.RECEIVED``, and ``host``, the number of the consumer's
+        host, if the run has ``stream_hosts``. Both have ``worker``, the number of the worker that
+        recorded the row, if the run has ``workers``.
     """
     sent, received = _measured(sent, run), _measured(received, run)
-    # A message of another topic, or at a subscription that the run does not have, is foreign even if it is damaged.
+    # A message of another topic, or at a subscription that the run does not have, is foreign even
+    # if it is damaged.
     misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(
         received["subscription"], run.subscriptions
     )
@@ -184,7 +209,10 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
 def _latencies(
     acked: Columns, out: Columns, copies: tuple[Columns, Columns], run: Expected
 ) -> dict[str, Rows]:
-    """Return each kind of latencies with the rows that have it. :param copies: the first of each delivery, and all others."""
+    """Return each kind of latencies with the rows that have it.
+
+    :param copies: the first of each delivery, and all others.
+    """
     first, later = copies
     delay = out["sent"] - out["intended"]
     kinds = {
@@ -253,7 +281,9 @@ def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
 def _own_part(
     kind: str, rows: Columns, values: NDArray[np.int64], run: Expected
 ) -> NDArray[np.int64] | None:
-    """Return the part of each value that our own delays explain; None for kinds that they do not lengthen."""
+    """Return the part of each value that our own delays explain; None for kinds that they do not
+    lengthen.
+    """
     match kind:
         case "publish":
             return of_acknowledgements(rows, run)
@@ -297,8 +327,9 @@ def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
-    # Sorted by delivery, then by arrival, then with copies out of due order last, then with those between hosts last, then by receive
-    # lag, then by worker: the first row of each delivery is its first copy.
+    # Sorted by delivery, then by arrival, then with copies out of due order last, then with those
+    # between hosts last, then by receive lag, then by worker: the first row of each delivery is its
+    # first copy.
     between = () if run.stream_hosts is None else (~run.within_host(copies),)
     worker = (copies["worker"],) if run.workers else ()
     order = np.lexsort(
@@ -317,7 +348,9 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
 
 
 def median_shift(latencies: Mapping[str, Histogram | Lateness]) -> int:
-    """Return the median by which the measured phase is shifted to decide which copies are in time, ns."""
+    """Return the median by which the measured phase is shifted to decide which copies are in time,
+    ns.
+    """
     middle = latencies.get("lateness") or latencies.get("end_to_end")
     return middle.percentile(50) if middle else 0
 
@@ -359,7 +392,8 @@ def _deliveries(
 def _counts_by_piece(
     sent: Columns, out: Columns, deliveries: Deliveries, run: Expected
 ) -> dict[str, NDArray[np.int64]]:
-    """Return, by piece, deliveries received, those in time of their window or tenth, and messages late by the generator.
+    """Return, by piece, deliveries received, those in time of their window or tenth, and messages
+    late by the generator.
 
     :param out: rows of sent messages.
     """
@@ -381,7 +415,8 @@ def _counts_by_piece(
 
 
 def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:
-    """Return a mask of the messages that only the generator's own send delay kept from being sent within the phase.
+    """Return a mask of the messages that only the generator's own send delay kept from being sent
+    within the phase.
 
     :param out: rows of sent messages.
     """
@@ -392,7 +427,10 @@ def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[n
 
 
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:
-    """Return completion and spread of the messages that every subscription received. :param copies: the first of each delivery."""
+    """Return completion and spread of the messages that every subscription received.
+
+    :param copies: the first of each delivery.
+    """
     offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
     int64 = np.iinfo(np.int64)
     first, last, due = (
@@ -403,7 +441,8 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     np.minimum.at(first, number, copies["received"])
     np.maximum.at(last, number, copies["received"])
     due[number] = copies["intended"]
-    # A message that some subscription did not receive is not complete: it ranks above any bound, see NeverCame.
+    # A message that some subscription did not receive is not complete: it ranks above any bound,
+    # see NeverCame.
     all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
     earlier = np.full(offered, int64.min)
     np.maximum.at(earlier, number, copies["received"] - of_copies(copies, run))
@@ -465,7 +504,11 @@ def _breakdown(
     deliveries: Deliveries,
     run: Expected,
 ) -> tuple[Breakdown, ...]:
-    """Return the parts of a run. :param key: ``topic`` or ``bucket``. :param rows: sent, acknowledged, and first copies."""
+    """Return the parts of a run.
+
+    :param key: ``topic`` or ``bucket``.
+    :param rows: sent, acknowledged, and first copies.
+    """
     offered, sent = int((run.end - run.first).sum()), rows[0]
     # A lost delivery has no received row, so keys are those of the sent rows.
     key_of = np.zeros(offered, np.int64)
@@ -498,7 +541,9 @@ def _breakdown(
 
 
 def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
-    """Return the first :data:`LOST_RANGES` ranges of lost messages, by topic, subscription, stream and sequence."""
+    """Return the first :data:`LOST_RANGES` ranges of lost messages, by topic, subscription, stream
+    and sequence.
+    """
     ranges = []
     after = np.cumsum(run.end - run.first)
     by_subscription = lost.reshape(run.subscriptions, int((run.end - run.first).sum()))

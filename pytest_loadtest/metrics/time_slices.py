@@ -1,8 +1,11 @@
-"""Time slices of the measured phase, in whole seconds: their latencies as sparse histograms, and their counts.
+"""Time slices of the measured phase, in whole seconds: their latencies as sparse histograms, and
+their counts.
 
-A message belongs to the slice in which it was *intended*. There are three sorts of slices: the *intervals* of ten seconds in reports, the
-*windows* in which objectives must hold, and the first and last *tenth* of a run, which are compared for drift. They can overlap. So the
-phase is cut wherever one begins, latencies are counted in the *pieces* between the cuts, and each slice is the sum of its pieces.
+A message belongs to the slice in which it was *intended*. There are three sorts of slices: the
+*intervals* of ten seconds in reports, the *windows* in which objectives must hold, and the first
+and last *tenth* of a run, which are compared for drift. They can overlap. So the phase is cut
+wherever one begins, latencies are counted in the *pieces* between the cuts, and each slice is the
+sum of its pieces.
 """
 
 from __future__ import annotations
@@ -25,14 +28,17 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 10 * SECOND
 SHARD: Final = 128
-"""Pieces whose counts are kept together. No process holds those of all pieces: a day has thousands, of thousands of buckets each."""
+"""Pieces whose counts are kept together.
+
+No process holds those of all pieces: a day has thousands, of thousands of buckets each.
+"""
 
 
 class Boundaries:
     """The cuts of the measured phase.
 
-    :ivar starts: int64 ``(n,)``, the start of each piece, whole seconds since the phase's start, ascending from 0. The last piece has no
-        end, so that every message has a piece.
+    :ivar starts: int64 ``(n,)``, the start of each piece, whole seconds since the phase's start,
+        ascending from 0. The last piece has no end, so that every message has a piece.
     """
 
     def __init__(self, *edges: NDArray[np.int64]) -> None:
@@ -44,7 +50,10 @@ class Boundaries:
         )
 
     def of(self, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the piece of each second. :param seconds: since the phase's start, from 0."""
+        """Return the piece of each second.
+
+        :param seconds: since the phase's start, from 0.
+        """
         piece: NDArray[np.int64] = self._pieces[np.minimum(seconds, len(self._pieces) - 1)]
         return piece
 
@@ -53,9 +62,10 @@ class Boundaries:
 class Cells:
     """The counts of consecutive pieces by HDR bucket; empty buckets take no memory.
 
-    :param first: int64 ``(n + 1,)``, the position in ``index`` and ``count`` at which each of n pieces begins. :param index: int32
-        ``(k,)``, HDR buckets, ascending in each piece. :param count: ``(k,)``, messages per bucket: int32 if that is enough, otherwise
-        int64.
+    :param first: int64 ``(n + 1,)``, the position in ``index`` and ``count`` at which each of n
+        pieces begins.
+    :param index: int32 ``(k,)``, HDR buckets, ascending in each piece.
+    :param count: ``(k,)``, messages per bucket: int32 if that is enough, otherwise int64.
     """
 
     first: NDArray[np.int64]
@@ -67,10 +77,14 @@ class Cells:
 class Histograms:
     """Latencies of one kind, a histogram for each piece.
 
-    :param shards: the counts of ``SHARD`` pieces each; the last shard can have fewer. A day of short windows has a thousand million counts,
-        so the sequence may read each shard when it is needed.
-    :param minimum: and :param maximum: int64 ``(n,)``, ns, exact; 0 for an empty piece. :param high: and :param low: int64 ``(n,)``, the
-        two halves of the sum. :param negative: int64 ``(n,)``, values below zero.
+    :param shards: the counts of ``SHARD`` pieces each; the last shard can have fewer. A day of
+        short windows has a thousand million counts, so the sequence may read each shard when it is
+        needed.
+    :param minimum: and
+    :param maximum: int64 ``(n,)``, ns, exact; 0 for an empty piece.
+    :param high: and
+    :param low: int64 ``(n,)``, the two halves of the sum.
+    :param negative: int64 ``(n,)``, values below zero.
     """
 
     shards: Sequence[Cells]
@@ -81,7 +95,9 @@ class Histograms:
     negative: NDArray[np.int64]
 
     def of(self, begin: int, end: int) -> Histogram | None:
-        """Return the histogram of the pieces ``begin`` to ``end - 1`` together; None without values."""
+        """Return the histogram of the pieces ``begin`` to ``end - 1`` together; None without
+        values.
+        """
         # Fast path: each of many short windows is one piece.
         if end - begin == 1:
             return self._one(begin)
@@ -97,7 +113,8 @@ class Histograms:
         low, high = cells.first[at : at + 2].tolist()
         if low == high:
             return None
-        # Stored in 32 bits to halve the memory, but computed with in 64: sums of counts can need more than 32.
+        # Stored in 32 bits to halve the memory, but computed with in 64: sums of counts can need
+        # more than 32.
         return Histogram(
             index=cells.index[low:high].astype(np.int64),
             count=cells.count[low:high].astype(np.int64),
@@ -136,14 +153,21 @@ class Histograms:
 class SlicedStats:
     """The windows of the measured phase, or its two tenths.
 
-    :param start: and :param end: int64 ``(n,)``, ns since the phase's start. :param begin: and :param after: int64 ``(n,)``: each consists
-        of the pieces ``begin`` to ``after - 1`` of ``latencies``.
-    :param offered: int64 ``(n,)``, messages. :param received: int64 ``(n,)``, deliveries with a copy, over all subscriptions.
-    :param in_time: int64 ``(n,)``, deliveries with a copy before the slice's end, shifted by the median latency of the whole phase; delays
-        of delayed messages are subtracted.
-    :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from being sent before the slice's end.
-    :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness`` are the two sides of due, see
-        :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind that the run does not have is missing.
+    :param start: and
+    :param end: int64 ``(n,)``, ns since the phase's start.
+    :param begin: and
+    :param after: int64 ``(n,)``: each consists of the pieces ``begin`` to ``after - 1`` of
+        ``latencies``.
+    :param offered: int64 ``(n,)``, messages.
+    :param received: int64 ``(n,)``, deliveries with a copy, over all subscriptions.
+    :param in_time: int64 ``(n,)``, deliveries with a copy before the slice's end, shifted by the
+        median latency of the whole phase; delays of delayed messages are subtracted.
+    :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from
+        being sent before the slice's end.
+    :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness``
+        are the two sides of due, see
+        :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind that the run does not have is
+            missing.
     """
 
     start: NDArray[np.int64]
@@ -174,7 +198,10 @@ class SlicedStats:
         return None if pieces is None else pieces.of(int(self.begin[at]), int(self.after[at]))
 
     def never_came(self, kind: str, at: int) -> int:
-        """Return the number that were due and have no latency, as ``Measurements.never_came`` does. :param kind: one that the run has."""
+        """Return the number that were due and have no latency, as ``Measurements.never_came`` does.
+
+        :param kind: one that the run has.
+        """
         missing, offered = LATENCIES[kind].never_came, int(self.offered[at])
         if not missing:
             return 0
@@ -184,7 +211,9 @@ class SlicedStats:
         return offered - (0 if measured is None else measured.n)
 
     def unstamped(self, kind: str, at: int) -> int:
-        """Return the number of deliveries whose receive lag is unknown, as ``Measurements.unstamped`` does."""
+        """Return the number of deliveries whose receive lag is unknown, as
+        ``Measurements.unstamped`` does.
+        """
         lag = self._histogram(kind, at) if kind == "receive_lag" else None
         return 0 if lag is None else int(self.received[at]) - lag.n
 
@@ -193,7 +222,8 @@ class SlicedStats:
 class Intervals(Sequence[Mapping[str, Histogram]]):
     """The latencies of each ten seconds, by kind; each interval is read when it is asked for.
 
-    :param begin: and :param after: int64 ``(n,)``: each consists of the pieces ``begin`` to ``after - 1``.
+    :param begin: and
+    :param after: int64 ``(n,)``: each consists of the pieces ``begin`` to ``after - 1``.
     """
 
     begin: NDArray[np.int64]
@@ -223,20 +253,29 @@ class Intervals(Sequence[Mapping[str, Histogram]]):
 class Spans:
     """The places of windows, tenths or intervals, of which no two overlap.
 
-    :param start: and :param end: int64 ``(n,)``, ns since the phase's start: whole seconds, except the end of the phase.
+    :param start: and
+    :param end: int64 ``(n,)``, ns since the phase's start: whole seconds, except the end of the
+        phase.
     """
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
 
     def pieces(self, cut: Boundaries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first piece of each, and the piece after its last one. :param cut: it has a boundary at the start of each."""
-        # The end of the phase lies in or behind the last piece, which has no end, so searchsorted returns the number of pieces for it.
+        """Return the first piece of each, and the piece after its last one.
+
+        :param cut: it has a boundary at the start of each.
+        """
+        # The end of the phase lies in or behind the last piece, which has no end, so searchsorted
+        # returns the number of pieces for it.
         starts = cut.starts * SECOND
         return np.searchsorted(starts, self.start), np.searchsorted(starts, self.end)
 
     def sums(self, values: NDArray[np.int64], cut: Boundaries) -> NDArray[np.int64]:
-        """Return the sum over the pieces of each. :param values: int64, one for each piece."""
+        """Return the sum over the pieces of each.
+
+        :param values: int64, one for each piece.
+        """
         begin, after = self.pieces(cut)
         # Cumulative sums: the sum of a slice is one subtraction, however many pieces it has.
         below = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
@@ -256,9 +295,11 @@ class Spans:
 def windows(duration: int, width: int) -> Spans | None:
     """Return the windows of a phase, or None if it is shorter than one.
 
-    The last one ends with the phase, so it is up to twice as long: a shorter one of its own would have too few samples (decision 021).
+    The last one ends with the phase, so it is up to twice as long: a shorter one of its own would
+    have too few samples (decision 021).
 
-    :param duration: and :param width: ns, the latter in whole seconds.
+    :param duration: and
+    :param width: ns, the latter in whole seconds.
     """
     number = duration // width
     if not number:
@@ -269,7 +310,9 @@ def windows(duration: int, width: int) -> Spans | None:
 
 
 def tenths(duration: int) -> Spans | None:
-    """Return the first and the last tenth, in whole seconds; None for a phase shorter than ten. The last has up to a second more.
+    """Return the first and the last tenth, in whole seconds; None for a phase shorter than ten.
+
+    The last has up to a second more.
 
     :param duration: ns.
     """
@@ -287,7 +330,8 @@ def histograms(
 ) -> Histograms | None:
     """Return histograms from columns; None without values.
 
-    :param shards: see :class:`Histograms`. :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``, ``low``, ``negative``, one
+    :param shards: see :class:`Histograms`.
+    :param whole: columns ``piece``, ``minimum``, ``maximum``, ``high``, ``low``, ``negative``, one
         entry for each piece with values.
     """
     if not len(whole["piece"]):
@@ -298,7 +342,8 @@ def histograms(
     }
     for name, column in extremes.items():
         column[whole["piece"]] = whole[name]
-    # Low halves are sums themselves and can be larger than their bits: the rest is carried into the high half.
+    # Low halves are sums themselves and can be larger than their bits: the rest is carried into the
+    # high half.
     extremes["high"] += extremes["low"] >> HALF
     extremes["low"] &= (1 << HALF) - 1
     return Histograms(shards=shards, **extremes)
@@ -307,8 +352,9 @@ def histograms(
 def cells_of(number: int, pieces: int, counts: Mapping[str, NDArray[np.integer[Any]]]) -> Cells:
     """Return the counts of one shard.
 
-    :param number: of the shard. :param pieces: of the whole phase. :param counts: in order, columns ``piece``, ``index``, ``n``, those of
-        the shard's pieces.
+    :param number: of the shard.
+    :param pieces: of the whole phase.
+    :param counts: in order, columns ``piece``, ``index``, ``n``, those of the shard's pieces.
     """
     begin = number * SHARD
     own = np.arange(begin, min(begin + SHARD, pieces) + 1)
@@ -323,7 +369,10 @@ def cells_of(number: int, pieces: int, counts: Mapping[str, NDArray[np.integer[A
 
 
 def in_shards(pieces: int, counts: Mapping[str, NDArray[np.int64]]) -> tuple[Cells, ...]:
-    """Return the shards of counts that are in memory. :param counts: in order, columns ``piece``, ``index``, ``n``."""
+    """Return the shards of counts that are in memory.
+
+    :param counts: in order, columns ``piece``, ``index``, ``n``.
+    """
     starts = np.arange(0, pieces, SHARD)
     edges = np.searchsorted(counts["piece"], np.append(starts, pieces))
     return tuple(
@@ -362,10 +411,13 @@ MOST_BLOCKS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverTime:
-    """End-to-end latencies of first copies by the block of seconds that has their message's intended time.
+    """End-to-end latencies of first copies by the block of seconds that has their message's
+    intended time.
 
-    :param second: int64 ``(k,)``, the first one of each block, since the start of the measured phase, ascending. :param index: int64
-        ``(k,)``, HDR bucket of seven bits, that of an HdrHistogram with two significant digits; ascending in each block.
+    :param second: int64 ``(k,)``, the first one of each block, since the start of the measured
+        phase, ascending.
+    :param index: int64 ``(k,)``, HDR bucket of seven bits, that of an HdrHistogram with two
+        significant digits; ascending in each block.
     :param count: int64 ``(k,)``, copies.
     """
 
@@ -374,7 +426,8 @@ class OverTime:
     count: NDArray[np.int64]
 
     def blocks(self, duration: int, most: int = MOST_BLOCKS) -> tuple[int, list[dict[int, int]]]:
-        """Return the length, ns, of at most ``most`` blocks of whole seconds, and the copies of each by bucket.
+        """Return the length, ns, of at most ``most`` blocks of whole seconds, and the copies of
+        each by bucket.
 
         All but the last have this length. :param duration: of the measured phase, ns.
         """
@@ -389,14 +442,20 @@ class OverTime:
 
 
 def block_seconds(duration: int, most: int = MOST_BLOCKS) -> int:
-    """Return the length of at most ``most`` blocks of a measured phase, whole seconds. :param duration: ns."""
+    """Return the length of at most ``most`` blocks of a measured phase, whole seconds.
+
+    :param duration: ns.
+    """
     return -(-max(-(-duration // SECOND), 1) // most)
 
 
 def over_time(
     second: NDArray[np.int64], index: NDArray[np.int64], many: NDArray[np.int64] | None = None
 ) -> OverTime | None:
-    """Count pairs of second and bucket; None without any. :param many: copies of each pair; 1 unless given."""
+    """Count pairs of second and bucket; None without any.
+
+    :param many: copies of each pair; 1 unless given.
+    """
     if not len(second):
         return None
     width = int(index.max()) + 1

@@ -1,14 +1,19 @@
-"""Delivery gaps that are shorter than the cells in which the first scan counts receipts, see :mod:`pytest_loadtest.metrics.gaps`.
+"""Delivery gaps that are shorter than the cells in which the first scan counts receipts.
 
-The receipts of suspect cells are read again and shuffled by slots of whole cells: several workers
-may have the receipts of one cell. Of each piece of a cell only two leave a task. These functions
-are sent to Spark's workers as code, like those of
-:mod:`pytest_loadtest.pipeline.executor`.
+The rule (:mod:`pytest_loadtest.metrics.gaps`): the longest gap of a pair lies between two cells, or
+inside a suspect cell. The receipts of suspect cells are read again and shuffled by slots of whole
+cells, because several workers may have the receipts of one cell. Of each piece of a cell only two
+leave a task.
+
+These functions are sent to the processes of Spark's workers as code, like those of
+:mod:`pytest_loadtest.pipeline.executor`; the suspect cells come from the controller's thread in
+:mod:`pytest_loadtest.pipeline.aggregate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,15 +35,21 @@ from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.executor import (
     CELLS,
     blocks,
+    common,
     pack,
     record_batch,
-    table_batch,
+    tables_of_part,
     unpack,
     unpacked,
 )
-from pytest_loadtest.pipeline.first_copies import ROWS, ROWS_SCHEMA, RepeatedCopies
+from pytest_loadtest.pipeline.first_copies import (
+    ROWS,
+    ROWS_SCHEMA,
+    RepeatedCopies,
+    without_sent,
+)
 from pytest_loadtest.pipeline.kernel import copies_of
-from pytest_loadtest.pipeline.tables import take, within
+from pytest_loadtest.pipeline.tables import cut_by, joined, rows_at, take, within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,15 +81,21 @@ class SuspectCells:
         self, run: Expected, cells: Table, piece: NDArray[np.int64], *, without_own: bool
     ) -> None:
         self.without_own = without_own
-        self._topics, self._size = run.topics, run.topics * run.subscriptions * cells_of_pair(run)
+        self._topics = run.topics
         self._cells = cells_of_pair(run)
-        place = (cells["subscription"] * run.topics + cells["topic"]) * self._cells + cells["cell"]
-        slot = np.cumsum(cells["n"]) // SLOT_RECEIPTS
+        self._size = run.topics * run.subscriptions * self._cells
+        pair = cells["subscription"] * run.topics + cells["topic"]
         # They travel with the function that reads the files: compressed, they are a few bytes each.
-        self._packed = pack({"place": place, "piece": piece, "slot": slot})
+        self._packed = pack(
+            {
+                "place": pair * self._cells + cells["cell"],
+                "piece": piece,
+                "slot": np.cumsum(cells["n"]) // SLOT_RECEIPTS,
+            }
+        )
 
     def of_pairs(self, inside: Table) -> Table:
-        """Return the gaps of :func:`longest_inside` as those of :func:`~pytest_loadtest.metrics.gaps.gaps_of_cells`."""
+        """Return the gaps of :func:`longest_inside` as those of ``gaps_of_cells``."""
         place = unpack(self._packed)["place"][inside["cell"]]
         return {"pair": place // self._cells, "began": inside["began"], "ended": inside["ended"]}
 
@@ -99,9 +116,11 @@ class OpenCells:
     def __init__(
         self, suspects: Table, topics: int, cells: int, size: int, *, without_own: bool
     ) -> None:
-        self._topics, self._cells = topics, cells
+        self._topics = topics
+        self._cells = cells
         self._times = gap_times_without_own if without_own else gap_times
-        self._piece, self._slot = suspects["piece"], suspects["slot"]
+        self._piece = suspects["piece"]
+        self._slot = suspects["slot"]
         # A dense table: one lookup for each row, of which millions may be in suspect cells.
         self._number = np.full(size, -1, np.int32)
         self._number[suspects["place"]] = np.arange(len(suspects["place"]), dtype=np.int32)
@@ -113,7 +132,7 @@ class OpenCells:
         return take(copies, self._pairs[self._pair(copies)])
 
     def receipts(self, copies: Rows, run: Expected) -> Table:
-        """Return ``cell``, the number of a suspect cell, and ``time``, ns, of the copies in such cells."""
+        """Return the copies in suspect cells: ``cell``, its number, and ``time``, ns."""
         times = self._times(copies, run)
         number = self._number[self._pair(copies) * self._cells + gap_cells(times, run)]
         return take({"cell": number.astype(np.int64), "time": times}, number >= 0)
@@ -122,11 +141,8 @@ class OpenCells:
         """Yield number and receipts of each slot, without those in the middle of a piece."""
         cell, times = _sorted(receipts)
         ends = ends_of_pieces(cell, times, self._piece[cell])
-        cell, times = cell[ends], times[ends]
-        slot = self._slot[cell]
-        edges = np.flatnonzero(np.diff(slot, prepend=-1, append=-1))
-        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            yield int(slot[low]), {"cell": cell[low:high], "time": times[low:high]}
+        cell = cell[ends]
+        return cut_by({"cell": cell, "time": times[ends]}, self._slot[cell])
 
     def _pair(self, copies: Rows) -> NDArray[np.int64]:
         pair: NDArray[np.int64] = copies["subscription"] * np.int64(self._topics) + copies["topic"]
@@ -143,9 +159,7 @@ def suspects_of(run: Expected, cells: Table, *, without_own: bool) -> SuspectCel
     rows, piece = suspect_cells(run, cells, longest_gaps(run, gaps_of_cells(run, cells)))
     if not len(rows):
         return None
-    return SuspectCells(
-        run, {name: column[rows] for name, column in cells.items()}, piece, without_own=without_own
-    )
+    return SuspectCells(run, rows_at(cells, rows), piece, without_own=without_own)
 
 
 class ReceiptsOfFiles:
@@ -164,38 +178,38 @@ class ReceiptsOfFiles:
         repeated: Sequence[Table | None],
         suspects: Sequence[SuspectCells | None],
     ) -> None:
-        # Sent files have no copies.
-        self._tasks = [
-            [file for file in task if file.path.rsplit("/", 2)[-2] != "sent"] for task in tasks
-        ]
-        every = zip(range(len(parts)), parts, repeated, suspects, strict=True)
-        self._parts = [
-            (number, run, ranges, cells)
-            for number, run, ranges, cells in every
-            if cells is not None
-        ]
+        self._tasks = without_sent(tasks)
+        self._parts = []
+        every = zip(parts, repeated, suspects, strict=True)
+        for number, (run, ranges, cells) in enumerate(every):
+            if cells is not None:
+                self._parts.append((number, run, ranges, cells))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        parts = [
-            _Part(number, run, ranges, cells.opened()) for number, run, ranges, cells in self._parts
-        ]
-        # The generator's own delays follow from the same columns as first copies.
-        more = any(ranges is not None or cells.without_own for _, _, ranges, cells in self._parts)
-        columns = (*RECEIVED_WORD_COLUMNS, *(FIRST_COPY_COLUMNS if more else ()))
+        parts = []
+        columns: tuple[str, ...] = RECEIVED_WORD_COLUMNS
+        for number, run, ranges, cells in self._parts:
+            parts.append(_Part(number, run, ranges, cells.opened()))
+            # The generator's own delays follow from the same columns as first copies.
+            if ranges is not None or cells.without_own:
+                columns = (*RECEIVED_WORD_COLUMNS, *FIRST_COPY_COLUMNS)
         for _, rows in blocks(self._tasks, batches, {"received": columns}):
             for part in parts:
                 part.add(copies_of(rows, part.run))
             if sum(part.size for part in parts) > CELLS:
-                yield record_batch([row for part in parts for row in part.rows()], ROWS_SCHEMA)
-        yield record_batch([row for part in parts for row in part.rows()], ROWS_SCHEMA)
+                yield _rows_of(parts)
+        yield _rows_of(parts)
 
 
 class _Part:
     """Receipts of suspect cells of one part, and copies that may not be first ones."""
 
     def __init__(self, number: int, run: Expected, ranges: Table | None, cells: OpenCells) -> None:
-        self._number, self.run, self._ranges, self._cells = number, run, ranges, cells
+        self._number = number
+        self.run = run
+        self._ranges = ranges
+        self._cells = cells
         self._receipts: list[Table] = []
         self._repeated = RepeatedCopies(words_of(run))
         self._gathered = 0
@@ -218,38 +232,47 @@ class _Part:
 
     def rows(self) -> list[tuple[int, int, str, bytes]]:
         """Remove everything; return it by part, slot and name."""
-        rows = [
-            (self._number, slot, RECEIPTS, pack(table))
-            for slot, table in self._cells.by_slot(self._receipts)
-        ]
-        self._receipts, self._gathered = [], 0
+        rows = []
+        for slot, table in self._cells.by_slot(self._receipts):
+            rows.append((self._number, slot, RECEIPTS, pack(table)))
+        self._receipts = []
+        self._gathered = 0
         # Of the copies of a delivery in this task, the first one is enough.
-        found = self._repeated.split()
-        if found is not None:
-            rows += [
-                (self._number, slot, ROWS, pack(copies))
-                for slot, copies in self._repeated.slots(found[0])
-            ]
+        split = self._repeated.split()
+        if split is not None:
+            for slot, copies in self._repeated.slots(split[0]):
+                rows.append((self._number, slot, ROWS, pack(copies)))
         return rows
+
+
+def _rows_of(parts: Sequence[_Part]) -> pa.RecordBatch:
+    return record_batch(list(chain.from_iterable(part.rows() for part in parts)), ROWS_SCHEMA)
 
 
 def receipts_of_slots(
     parts: Sequence[Expected], suspects: Sequence[SuspectCells | None]
 ) -> Callable[[pa.Table], pa.Table]:
-    """Return a function that returns receipts as they are, and the first copies of one slot of words as receipts."""
+    """Return a function that makes receipts of the first copies of one slot of words.
+
+    It returns receipts as they are.
+    """
 
     # A plain function, for the reason in executor.deliveries_of_words.
     def receipts_of_slot(rows: pa.Table) -> pa.Table:
-        if rows["name"][0].as_py() != ROWS:
+        if common(rows, "name") != ROWS:
             return rows
-        number = rows["part"][0].as_py()
-        run, suspect = parts[number], suspects[number]
+        number = common(rows, "part")
+        run = parts[number]
+        suspect = suspects[number]
         assert suspect is not None
-        copies = RepeatedCopies(words_of(run))
+        repeated = RepeatedCopies(words_of(run))
         for content in unpacked(rows):
-            copies.add(content)
-        found, cells = copies.split(), suspect.opened()
-        receipts = [] if found is None else [cells.receipts(found[0], run)]
+            repeated.add(content)
+        split = repeated.split()
+        cells = suspect.opened()
+        receipts = []
+        if split is not None:
+            receipts.append(cells.receipts(split[0], run))
         sent = [(number, slot, RECEIPTS, pack(table)) for slot, table in cells.by_slot(receipts)]
         return pa.Table.from_batches([record_batch(sent, ROWS_SCHEMA)])
 
@@ -257,18 +280,20 @@ def receipts_of_slots(
 
 
 def longest_inside(rows: pa.Table) -> pa.Table:
-    """Return the table ``inside`` of one slot: ``cell``, ``began`` and ``ended`` of the longest gap inside each suspect cell."""
+    """Return the table ``inside`` of one slot: the longest gap inside each suspect cell.
+
+    Its columns are ``cell``, ``began`` and ``ended``.
+    """
     cell, times = _sorted(list(unpacked(rows)))
     same = np.flatnonzero(cell[1:] == cell[:-1])
     columns = longest_of_each(cell[same], times[same], times[same + 1])
     table = dict(zip(("cell", "began", "ended"), columns, strict=True))
-    return pa.Table.from_batches([table_batch({(rows["part"][0].as_py(), INSIDE): table})])
+    return tables_of_part(common(rows, "part"), [(INSIDE, table)])
 
 
 def _sorted(receipts: Sequence[Table]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return cells and times of all receipts, in order."""
     none = np.zeros(0, np.int64)
-    cell = np.concatenate([none, *(table["cell"] for table in receipts)])
-    times = np.concatenate([none, *(table["time"] for table in receipts)])
-    order = np.lexsort((times, cell))
-    return cell[order], times[order]
+    every = joined([{"cell": none, "time": none}, *receipts])
+    order = np.lexsort((every["time"], every["cell"]))
+    return every["cell"][order], every["time"][order]

@@ -1,1 +1,1 @@
-"""Profile × workers × scale → a plan: phases, the assignment of each worker, and what the plan needs."""
+"""Profile × workers × scale → a plan: phases, the assignment of each worker, and the needs."""

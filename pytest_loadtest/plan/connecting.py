@@ -1,7 +1,8 @@
 """The times at which paced connections begin, computed from their numbers like those of messages.
 
-All workers connect consumers first, then producers, each at an even pace. Connection ``i`` begins at ``start + i / rate``, whichever worker
-has it. Workers interleave, because consumers and streams are numbered over the run and assigned in round robin (in a broadcast row by row).
+All workers connect consumers first, then producers, each at an even pace. Connection ``i`` begins
+at ``start + i / rate``, whichever worker has it. Workers interleave, because consumers and streams
+are numbered over the run and assigned in round robin (in a broadcast row by row).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def connect_times(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return when connections begin, ns. :param rate: of all workers, per second. :param numbers: of the connections in the run."""
+    """Return when connections begin, ns.
+
+    :param rate: of all workers, per second. :param numbers: of the connections in the run.
+    """
     return start + Pacer.of(rate, 1).times(numbers)
 
 
@@ -29,7 +33,8 @@ def connection_numbers(
 ) -> NDArray[np.int64]:
     """Return the number of each consumer among those that connect before load.
 
-    :param consumer: their indexes in the run. :param consumers: of each subscription. :param opened: of these, the number that connect.
+    :param consumer: their indexes in the run. :param consumers: of each subscription.
+    :param opened: of these, the number that connect.
     """
     numbers: NDArray[np.int64] = consumer // consumers * opened + consumer % consumers
     return numbers
@@ -42,9 +47,12 @@ def connected_in_time(
     up: NDArray[np.int64],
     latency: NDArray[np.int64],
 ) -> int:
-    """Return how many connections of a worker were established by the time the last was due to begin plus their median latency.
+    """Return how many connections of a worker were established in time.
 
-    :param numbers: of these connections in the run, ascending. :param up: ns, when each was established. :param latency: ns, of each.
+    In time is until the last was due to begin, plus their median latency.
+
+    :param numbers: of these connections in the run, ascending.
+    :param up: ns, when each was established. :param latency: ns, of each.
     """
     end = connect_times(start, rate, numbers[-1:] + 1)[0] + np.median(latency)
     return int(np.count_nonzero(up <= end))
@@ -69,4 +77,6 @@ def opened_clients(plan: Plan) -> int:
 def connect_duration(plan: Plan) -> int:
     """Return the ns in which paced connections begin; 0 if they are not paced."""
     rate = plan.profile.connect_rate
-    return 0 if rate is None else round(opened_clients(plan) / rate * SECOND)
+    if rate is None:
+        return 0
+    return round(opened_clients(plan) / rate * SECOND)

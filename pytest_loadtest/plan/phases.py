@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
@@ -41,13 +40,17 @@ class StageSpan:
 class Phase:
     """A phase of the whole run, the same for all workers.
 
-    :param duration: ns in which its messages are due. :param before: the messages of each stream before this phase.
+    :param duration: ns in which its messages are due.
+    :param before: the messages of each stream before this phase.
     :param recorded: true if samples are kept (measure), false if not (warm-up).
     :param mean_size: mean bytes of a message if the pacer counts bytes; None if it counts messages.
-    :param changes: the planned changes. :param paused: consumers are paused until a change resumes them.
-    :param consumers: number of consumers of each subscription that take messages from the beginning; None: all.
+    :param changes: the planned changes.
+    :param paused: consumers are paused until a change resumes them.
+    :param consumers: number of consumers of each subscription that take messages from the
+        beginning; None: all.
     :param turns: the order of streams of a skewed workload; None: round robin.
-    :param steps: the requested rates, from which the pacer is made, as in :class:`PacedTraffic`; the last one never ends. Empty: unknown.
+    :param steps: the requested rates, from which the pacer is made, as in :class:`PacedTraffic`;
+        the last one never ends. Empty: unknown.
     """
 
     name: str
@@ -65,7 +68,7 @@ class Phase:
 
     @property
     def idle(self) -> bool:
-        """True if the run sends nothing: it only reads messages of others, or only holds connections."""
+        """True if the run sends nothing: it only reads messages of others, or holds connections."""
         return not self.pacer.highest
 
     @property
@@ -79,7 +82,10 @@ class Phase:
         return self.before.column()
 
     def first_of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Return the sequence of the first message of some streams, in their order; a stream may be there several times."""
+        """Return the sequence of the first message of some streams, in their order.
+
+        A stream may be there several times.
+        """
         return self.before.of(streams)
 
     @cached_property
@@ -90,17 +96,26 @@ class Phase:
 
     @property
     def ends(self) -> StreamCounts:
-        """The messages of each stream until the end of the phase; approximate if bytes are paced."""
+        """The messages of each stream until the end of the phase.
+
+        Approximate if bytes are paced.
+        """
         return self.after(self.total)
 
     def after(self, total: int) -> StreamCounts:
-        """Return the messages of each stream once ``total`` messages of the phase were due, if messages are paced."""
+        """Return the messages of each stream once ``total`` messages of the phase were due.
+
+        This applies if messages are paced.
+        """
         return self.before.plus(total, self.turns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedTraffic:
-    """The pacing of the measured phase: its rates, in messages or bytes per second, and the changes at its stages."""
+    """The pacing of the measured phase: its rates, and the changes at its stages.
+
+    Rates are in messages or bytes per second.
+    """
 
     steps: Steps
     in_bytes: bool
@@ -116,22 +131,27 @@ class PacedTraffic:
     @property
     def rate(self) -> float:
         """The mean rate, msg/s."""
-        total = sum(length * rate for length, rate in self.steps) / max(self.duration, 1)
-        return total / self.mean_size if self.in_bytes else total
+        total = sum(length * rate for length, rate in self.steps)
+        return self.messages(total / max(self.duration, 1))
 
     @property
     def highest(self) -> float:
         """The highest rate, msg/s."""
-        top = max((rate for _, rate in self.steps), default=0.0)
-        return top / self.mean_size if self.in_bytes else top
+        return self.messages(max((rate for _, rate in self.steps), default=0.0))
+
+    def messages(self, rate: float) -> float:
+        """Return a rate of the profile in msg/s."""
+        return rate / self.mean_size if self.in_bytes else rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogPlan:
     """The backlog to build before consumers resume.
 
-    :param messages: over all subscriptions. :param size: the same in bytes. :param drain_ratio: share of it that must be drained.
-    :param drain_timeout: ns. :param after: ns for which load goes on after the drain. :param rate: msg/s, during build and drain.
+    :param messages: over all subscriptions. :param size: the same in bytes.
+    :param drain_ratio: share of it that must be drained.
+    :param drain_timeout: ns. :param after: ns for which load goes on after the drain.
+    :param rate: msg/s, during build and drain.
     """
 
     messages: int
@@ -144,14 +164,18 @@ class BacklogPlan:
 
     @property
     def drained(self) -> int:
-        """The number of undelivered messages at which the backlog is drained: those always under way, or those that the ratio leaves."""
+        """The number of undelivered messages at which the backlog is drained.
+
+        These are the messages always under way, or those that the ratio leaves.
+        """
         under_way = self.rate * UNDER_WAY / SECOND * self.subscriptions
         return max(round(under_way), round((1 - self.drain_ratio) * self.messages))
 
     def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        """Return phases whose measured phase is long enough for build, drain and the time after, and for the three changes in it.
+        """Return phases with a measured phase long enough for build, drain, and the time after.
 
-        The changes are announced while load runs: consumers resume, the backlog is drained, and the end.
+        The changes are announced while load runs: consumers resume, the backlog is drained, and the
+        end.
         """
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
         measure = replace(
@@ -165,13 +189,17 @@ class BacklogPlan:
 def paced_traffic(
     profile: Profile, pool: PayloadPool, factor: float, cap: int | None
 ) -> PacedTraffic:
-    """Return the measured phase at ``factor`` times the profile's rates, at most ``cap`` ns long: stages shrink in proportion."""
+    """Return the measured phase at ``factor`` times the profile's rates, at most ``cap`` ns long.
+
+    Stages shrink in proportion.
+    """
     rate = float(profile.producer_rate) * factor
     if profile.stages:
         return _staged(profile, pool, factor, cap)
     duration = profile.test_duration
     if profile.messages:
-        # until the next message would be due: a phase that ended with the last one would have it sent after its end
+        # until the next message would be due: a phase that ended with the last one would have it
+        # sent after its end
         duration = Pacer.of(rate, 1).time(max(round(profile.messages * factor), 1))
     steps = ((min(duration, cap or duration), rate),)
     return PacedTraffic(steps=steps, in_bytes=profile.in_bytes, mean_size=pool.mean_size)
@@ -181,93 +209,107 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
     whole = sum(stage.duration for stage in profile.stages)
     share = Fraction(min(cap or whole, whole), whole)
     steps: list[tuple[int, float]] = []
-    spans, changes, own_distributions, start, weights = [], [], 0, 0, 0.0
+    spans: list[StageSpan] = []
+    changes: list[Change] = []
+    start = 0
+    bytes_in_all = 0.0
+    own_distributions = 0
     for stage in profile.stages:
-        segments = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
-        length = sum(each for each, _ in segments)
         distribution = 0
         if stage.message_size_distribution is not None:
             own_distributions += 1
             distribution = own_distributions
         mean = pool.mean_sizes[distribution]
-        quantity = sum(each * rate for each, rate in segments)
-        messages = quantity / mean if profile.in_bytes else quantity
         consumers = stage.consumer_per_subscription or profile.consumer_per_subscription
         changes.append(Change(at=start, distribution=distribution, consumers=consumers))
+
+        segments = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
+        steps += segments
+        length = sum(duration for duration, _ in segments)
+        messages = sum(duration * rate for duration, rate in segments)
+        if profile.in_bytes:
+            messages /= mean
+        rate = messages / length
         spans.append(
-            StageSpan(
-                name=stage.name, start=start, duration=length, rate=messages / length, slo=stage.slo
-            )
+            StageSpan(name=stage.name, start=start, duration=length, rate=rate, slo=stage.slo)
         )
-        steps, start, weights = steps + list(segments), start + length, weights + messages * mean
+        start += length
+        bytes_in_all += messages * mean
     total = sum(span.rate * span.duration for span in spans)
-    mean_size = (
-        weights / total if total else pool.mean_size
-    )  # a run that only consumes has no messages
     return PacedTraffic(
         steps=tuple(steps),
         in_bytes=profile.in_bytes,
         stages=tuple(spans),
         changes=_different(changes),
-        mean_size=mean_size,
+        # a run that only consumes has no messages
+        mean_size=bytes_in_all / total if total else pool.mean_size,
     )
 
 
 def _different(changes: list[Change]) -> tuple[Change, ...]:
-    """Remove the values that are equal to those of the stage before. One without values is kept: it marks the stage's first message."""
-    kept, distribution, consumers = [], 0, None
+    """Remove the values that are equal to those of the stage before.
+
+    A change without values is kept: it marks the stage's first message.
+    """
+    kept = []
+    before = Change(at=0, distribution=0, consumers=None)
     for change in changes:
-        assert isinstance(change.distribution, int)
-        new = None if change.distribution == distribution else change.distribution
-        kept.append(
-            Change(
-                at=change.at,
-                distribution=new,
-                consumers=None if change.consumers == consumers else change.consumers,
-            )
-        )
-        distribution, consumers = change.distribution, change.consumers
+        new = change
+        if change.distribution == before.distribution:
+            new = replace(new, distribution=None)
+        if change.consumers == before.consumers:
+            new = replace(new, consumers=None)
+        kept.append(new)
+        before = change
     return tuple(kept)
 
 
 def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
-    """Move the end of each segment to ``share`` of it, so that the whole is exact to the nanosecond; empty segments are removed."""
-    ends = [int(end * share) for end in accumulate(length for length, _ in steps)]
-    starts = [0, *ends[:-1]]
-    return tuple(
-        (end - start, rate * factor)
-        for start, end, (_, rate) in zip(starts, ends, steps, strict=True)
-        if end > start
-    )
+    """Move the end of each segment to ``share`` of it, and remove empty segments.
+
+    The whole is exact to the nanosecond.
+    """
+    shrunk = []
+    whole = 0
+    start = 0
+    for length, rate in steps:
+        whole += length
+        end = int(whole * share)
+        if end > start:
+            shrunk.append((end - start, rate * factor))
+        start = end
+    return tuple(shrunk)
 
 
 def warmup_and_measure(
     traffic: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None
 ) -> tuple[Phase, ...]:
     """Return the phases of a run with given rates."""
-    before, size = StreamCounts(streams=streams), traffic.mean_size if traffic.in_bytes else None
-    consumers = next(
-        (change.consumers for change in traffic.changes if change.at == 0 and change.consumers),
-        None,
-    )
-    pacer = (
-        Pacer.through(traffic.steps, streams)
-        if streams
-        else Pacer.through([(traffic.duration, 0.0)], 1)
-    )
+    steps = traffic.steps if streams else ()
+    pacer = Pacer.through(steps or [(traffic.duration, 0.0)], max(streams, 1))
+    at_start = (change.consumers for change in traffic.changes if change.at == 0)
     measure = Phase(
-        name="measure", duration=traffic.duration, pacer=pacer, before=before, recorded=True, mean_size=size, changes=traffic.changes,
-        consumers=consumers, stages=traffic.stages, turns=turns, steps=traffic.steps if streams else (),
-    )  # fmt: skip
-    if not warmup or not streams:
+        name="measure",
+        duration=traffic.duration,
+        pacer=pacer,
+        before=StreamCounts(streams=streams),
+        recorded=True,
+        mean_size=traffic.mean_size if traffic.in_bytes else None,
+        changes=traffic.changes,
+        consumers=next(filter(None, at_start), None),
+        stages=traffic.stages,
+        turns=turns,
+        steps=steps,
+    )
+    if not streams or not warmup:
         return (measure,)
-    steps = ((warmup, next((rate for _, rate in traffic.steps if rate), 0.0)),)
-    pacer = Pacer.through(steps, streams)
+    first_rate = next((rate for _, rate in traffic.steps if rate), 0.0)
+    steps = ((warmup, first_rate),)
     first = replace(
         measure,
         name="warm-up",
         duration=warmup,
-        pacer=pacer,
+        pacer=Pacer.through(steps, streams),
         recorded=False,
         changes=(),
         stages=(),
@@ -286,24 +328,26 @@ def search_phases(
     streams: int,
     turns: Turns | None = None,
 ) -> tuple[Phase, ...]:
-    """Return the phases of a step of a peak search: a warm-up and a judged hold. :param in_bytes: mean size if bytes are paced."""
-    pacer, phases, before = Pacer.of(rate, streams), [], StreamCounts(streams=streams)
-    for name, length, recorded in (
-        (f"step {number} warm-up", warmup, False),
-        (f"step {number}", hold, True),
-    ):
-        if length:
-            phases.append(
-                Phase(
-                    name=name,
-                    duration=length,
-                    pacer=pacer,
-                    before=before,
-                    recorded=recorded,
-                    mean_size=in_bytes,
-                    turns=turns,
-                    steps=((length, rate),),
-                )
-            )
-            before = phases[-1].ends
-    return tuple(phases)
+    """Return the phases of a step of a peak search: a warm-up and a judged hold.
+
+    :param in_bytes: mean size if bytes are paced.
+    """
+    first = Phase(
+        name=f"step {number} warm-up",
+        duration=warmup,
+        pacer=Pacer.of(rate, streams),
+        before=StreamCounts(streams=streams),
+        recorded=False,
+        mean_size=in_bytes,
+        turns=turns,
+        steps=((warmup, rate),),
+    )
+    judged = replace(
+        first,
+        name=f"step {number}",
+        duration=hold,
+        before=first.ends,
+        recorded=True,
+        steps=((hold, rate),),
+    )
+    return (first, judged) if warmup else (judged,)

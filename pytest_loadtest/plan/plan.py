@@ -1,14 +1,14 @@
 """Profile × scale × workers → a plan: assignments, phases and needs.
 
-A pure function: the same arguments give the same plan everywhere. Streams, sequences and payloads depend on the profile and the scale
-alone, never on the number of workers.
+A pure function: the same arguments give the same plan everywhere. Streams, sequences and payloads
+depend on the profile and the scale alone, never on the number of workers.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +17,9 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pool
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.plan.auto import Capacity, auto_scaled
 from pytest_loadtest.plan.hosts import CONTROLLER
-from pytest_loadtest.plan.needs import (
-    can_connect,
-    expected_batch,
-    largest_connectable,
-    missing_for_connections,
-    needs_of,
-)
+from pytest_loadtest.plan.needs import missing_for_connections, needs_of
 from pytest_loadtest.plan.phases import (
     BacklogPlan,
     PacedTraffic,
@@ -35,15 +30,11 @@ from pytest_loadtest.plan.phases import (
 from pytest_loadtest.plan.scaling import (
     Machine,
     Scale,
-    auto_broadcast,
-    auto_factor,
-    auto_topology,
+    at,
     check_windows,
     durations,
-    fewer_connections,
+    highest_rate,
     plan_scale,
-    scaled_broadcast,
-    scaled_topology,
 )
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.schedule.pairing import (
@@ -73,13 +64,16 @@ if TYPE_CHECKING:
 class Plan:
     """A compiled profile.
 
-    :param rate: mean msg/s of all streams together. :param scale: None if the profile runs as written.
+    :param rate: mean msg/s of all streams together.
+    :param scale: None if the profile runs as written.
     :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
     :param hosts: of each worker, by rank.
-    :param phases: empty if a search makes them one by one. :param turns: the order of streams in all of them.
+    :param phases: empty if a search makes them one by one.
+    :param turns: the order of streams in all of them.
     :param search: the peak search, None if the profile has a rate.
-    :param unscaled: the needs of the unscaled profile with the same workers; None if the plan is not scaled.
+    :param unscaled: the needs of the unscaled profile with the same workers; None if the plan is
+        not scaled.
     """
 
     profile: Profile
@@ -105,34 +99,29 @@ class Plan:
     @cached_property
     def placement(self) -> Placement | None:
         """The expected deliveries within one host; None without deliveries, and on one host."""
-        return placement(
-            self.topology,
-            self.assignments,
-            self.hosts,
-            None if self.turns is None else self.turns.weights,
-        )
+        weights = None if self.turns is None else self.turns.weights
+        return placement(self.topology, self.assignments, self.hosts, weights)
 
     @property
     def within_hosts(self) -> bool:
-        """True if both ends of each latency are read on one clock: every delivery is within one host, and none is delayed.
+        """True if both ends of each latency are read on one clock.
 
-        A delayed message is due at an instant of the wall clock, which only the controller relates to the clock of a run.
+        Every delivery is then within one host, and none is delayed: a delayed message is due at an
+        instant of the wall clock, which only the controller relates to the clock of a run.
         """
-        if (
-            self.profile.delays is not None
-            or not self.topology.streams
-            or not self.topology.all_consumers
-        ):
+        delivers = self.topology.streams and self.topology.all_consumers
+        if not delivers or self.profile.delays is not None:
             return False
         return len(set(self.hosts)) == 1 or (self.placement is not None and self.placement.complete)
 
     @property
     def host_shares(self) -> dict[str, float]:
-        """The share of the load by host, if hosts have whole topics; empty if every worker has an equal share."""
-        if not (
-            self.profile.pair_consumers
-            and topics_of_hosts(self.topology.topics, count_workers(self.hosts))
-        ):
+        """The share of the load by host, if hosts have whole topics.
+
+        It is empty if every worker has an equal share.
+        """
+        by_host = topics_of_hosts(self.topology.topics, count_workers(self.hosts))
+        if not self.profile.pair_consumers or not by_host:
             return {}
         weights = np.ones(self.topology.streams) if self.turns is None else self.turns.weights
         shares = dict.fromkeys(self.hosts, 0.0)
@@ -143,155 +132,194 @@ class Plan:
     @property
     def document(self) -> dict[str, int | float | str]:
         """The plan's entry in the results."""
-        return {
-            "workers": len(self.assignments), "rate": self.rate, "meanSize": self.mean_size, "bytesPerSecond": self.needs.bytes_per_second,
-            "topics": self.topology.topics, "partitions": self.topology.partitions, "producers": self.topology.streams,
-            "consumers": self.topology.all_consumers, "messages": self.measure.total if self.phases else 0,
+        document: dict[str, int | float | str] = {
+            "workers": len(self.assignments),
+            "rate": self.rate,
+            "meanSize": self.mean_size,
+            "bytesPerSecond": self.needs.bytes_per_second,
+            "topics": self.topology.topics,
+            "partitions": self.topology.partitions,
+            "producers": self.topology.streams,
+            "consumers": self.topology.all_consumers,
+            "messages": self.measure.total if self.phases else 0,
             "cores": round(self.needs.cores, 3),
-            **({} if self.placement is None else {"withinHosts": self.placement.share}),
-        }  # fmt: skip
+        }
+        if self.placement is not None:
+            document["withinHosts"] = self.placement.share
+        return document
 
 
 def overload_reasons(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]:
-    """Return the reasons why this machine cannot carry plans together, by the calibrated costs; empty if it can."""
+    """Return the reasons why this machine cannot carry plans together; empty if it can.
+
+    They follow from the calibrated costs.
+    """
     reasons = []
-    cores, busiest, memory = (
-        sum(getattr(plan.needs, need) for plan in plans)
-        for need in ("cores", "busiest_worker", "memory")
-    )
+    needs = [plan.needs for plan in plans]
+    cores = sum(need.cores for need in needs)
     if cores > machine.cores:
-        share = " with the broker on it" if any(plan.needs.broker_here for plan in plans) else ""
+        share = ""
+        if any(need.broker_here for need in needs):
+            share = " with the broker on it"
         reasons.append(
             f"it needs about {cores:,.1f} cores{share}, this machine has {machine.cores:g}"
         )
+    busiest = sum(need.busiest_worker for need in needs)
     if busiest > 1:
-        more = math.ceil(max(len(plan.assignments) for plan in plans) * busiest)
+        workers = math.ceil(max(len(plan.assignments) for plan in plans) * busiest)
         reasons.append(
-            f"a worker would need {busiest:,.1f} cores and has one: {more:,} workers (-n) would do"
+            f"a worker would need {busiest:,.1f} cores and has one:"
+            f" {workers:,} workers (-n) would do"
         )
+    memory = sum(need.memory for need in needs)
     if memory > machine.memory:
         reasons.append(
-            f"full windows and queues need {format_size(memory)}, this machine has {format_size(machine.memory)}"
+            f"full windows and queues need {format_size(memory)},"
+            f" this machine has {format_size(machine.memory)}"
         )
-    reasons += missing_for_connections([plan.needs.connections for plan in plans], machine)
+    reasons += missing_for_connections([need.connections for need in needs], machine)
     return tuple(reasons)
 
 
 def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
     """Make the payloads of a profile and of its stages."""
-    silent = (profile.consumer_only or profile.connects_only) and not profile.buckets
-    unused = HEAD if silent else None  # a pool must not be empty, even if nothing is sent
+    message_size = profile.message_size
+    if (profile.consumer_only or profile.connects_only) and not profile.buckets:
+        message_size = message_size or HEAD  # a pool must not be empty, even if nothing is sent
     pool = build_pool(
-        buckets=profile.buckets, message_size=profile.message_size or unused, representative=profile.representative,
-        randomized=profile.use_randomized_payloads, random_ratio=profile.random_bytes_ratio, pool_size=profile.randomized_payload_pool_size,
-        file_content=file_content, seed=profile.seed, checksum=profile.checksum, max_size=profile.max_message_size,
-        per_bucket=profile.payloads_per_bucket, more=[stage.buckets for stage in profile.stages if stage.buckets],
-    )  # fmt: skip
+        buckets=profile.buckets,
+        message_size=message_size,
+        representative=profile.representative,
+        randomized=profile.use_randomized_payloads,
+        random_ratio=profile.random_bytes_ratio,
+        pool_size=profile.randomized_payload_pool_size,
+        file_content=file_content,
+        seed=profile.seed,
+        checksum=profile.checksum,
+        max_size=profile.max_message_size,
+        per_bucket=profile.payloads_per_bucket,
+        more=[stage.buckets for stage in profile.stages if stage.buckets],
+    )
     return skewed_pool(profile, pool)
 
 
 def make_plan(
-    profile: Profile, pool: PayloadPool, *, workers: int, cost: Cost, machine: Machine, broker_here: bool,
-    scale: float | str | None = None, duration_cap: int | None = None, hosts: Sequence[str] = (),
-) -> Plan:  # fmt: skip
+    profile: Profile,
+    pool: PayloadPool,
+    *,
+    workers: int,
+    cost: Cost,
+    machine: Machine,
+    broker_here: bool,
+    scale: float | str | None = None,
+    duration_cap: int | None = None,
+    hosts: Sequence[str] = (),
+) -> Plan:
     """Compile a profile.
 
     :param hosts: of each worker, by rank; all are on this machine if empty.
-    :param scale: a factor, ``"auto"``, or None. :param duration_cap: longest measured phase, or hold of a search, ns; see
+    :param scale: a factor, ``"auto"``, or None.
+    :param duration_cap: longest measured phase, or hold of a search, ns; see
         :func:`~pytest_loadtest.plan.scaling.durations`.
     """
-    unscaled = Topology(
-        topics=profile.topics, partitions=profile.partitions_per_topic, producers=profile.producers_per_topic,
-        subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic, consumers=profile.consumer_per_subscription,
-        name=profile.topic, hashes=(profile.skew and profile.skew.hashes) or (),
-    )  # fmt: skip
+    unscaled = _profile_topology(profile)
     whole = paced_traffic(profile, pool, 1.0, None)
-    topology, factor = unscaled, 1.0
-    if scale == "auto":
-        topology, factor = _auto_scaled(
-            profile, unscaled, whole, workers, cost, machine, broker_here
-        )
-    elif scale is not None:
-        topology, factor = _scaled(profile, unscaled, float(scale))
+    capacity = Capacity(cost=cost, machine=machine, workers=workers, broker_here=broker_here)
+    topology, factor = _scaled(profile, unscaled, whole, scale, capacity)
     _check_size(topology, profile)
     _check_rate(whole, factor, profile)
+
     traffic = paced_traffic(profile, pool, factor, duration_cap)
     changed = plan_scale(profile, unscaled, topology, factor, whole, traffic, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()
     check_windows(profile, traffic, duration_cap)
+    _check_compact(pool, topology.streams, traffic.rate, profile)
+
+    turns = turns_of(profile, topology, traffic.rate)
     search = _search(profile, topology, pool, whole, factor, duration_cap)
     backlog = _backlog(profile, pool, factor, traffic.rate, duration_cap)
-    _check_compact(pool, topology.streams, traffic.rate, profile)
-    _, warmup = durations(profile, whole, duration_cap)["warm-up"]
-    turns = turns_of(profile, topology, traffic.rate)
-    hosts = tuple(hosts) or (CONTROLLER,) * workers
-    phases = () if search else warmup_and_measure(traffic, topology.streams, warmup, turns)
-    if backlog is not None:
-        phases = backlog.phases(phases)
-    if search is None:
-        rate, longest = traffic.rate, phases[-1].duration
+    if search is not None:
+        phases: tuple[Phase, ...] = ()
+        rate = traffic.messages(search.start)
+        longest = search.confirm
     else:
-        rate, longest = (
-            search.start / (traffic.mean_size if profile.in_bytes else 1),
-            search.confirm,
+        _, warmup = durations(profile, whole, duration_cap)["warm-up"]
+        phases = warmup_and_measure(traffic, topology.streams, warmup, turns)
+        if backlog is not None:
+            phases = backlog.phases(phases)
+        rate = traffic.rate
+        longest = phases[-1].duration
+
+    hosts = tuple(hosts) or (CONTROLLER,) * workers
+    if profile.pair_consumers:
+        assignments = assign_by_host(topology, hosts)
+    else:
+        assignments = assign(topology, workers)
+
+    def needs_at(topology: Topology, rate: float) -> Needs:
+        return needs_of(
+            profile,
+            topology=topology,
+            pool=pool,
+            rate=rate,
+            size=traffic.mean_size,
+            duration=longest,
+            workers=workers,
+            cost=cost,
+            machine=machine,
+            broker_here=broker_here,
+            stages=phases[-1].stages if phases else (),
         )
-    needs = partial(
-        needs_of, profile, pool=pool, size=traffic.mean_size, duration=longest, cost=cost, machine=machine, broker_here=broker_here,
-        stages=phases[-1].stages if phases else (),
-    )  # fmt: skip
+
     return Plan(
-        profile=profile, topology=topology, rate=rate, phases=phases, turns=turns, search=search, backlog=backlog,
-        assignments=assign_by_host(topology, hosts) if profile.pair_consumers else assign(topology, workers), hosts=hosts, scale=changed,
-        mean_size=traffic.mean_size, bucket_names=pool.bucket_names, clamped=pool.clamped,
-        needs=needs(topology=topology, rate=max(rate, traffic.highest), workers=workers),
-        unscaled=None if changed is None else needs(topology=unscaled, rate=_highest_rate(profile, whole), workers=workers),
-    )  # fmt: skip
-
-
-def _auto_scaled(
-    profile: Profile,
-    unscaled: Topology,
-    whole: PacedTraffic,
-    workers: int,
-    cost: Cost,
-    machine: Machine,
-    broker_here: bool,
-) -> tuple[Topology, float]:
-    """Return the topology, and the factor on the rate, that this machine can carry."""
-    if profile.connects_only:
-        return largest_connectable(
-            profile, unscaled, workers, machine, broker_here=broker_here
-        ), 1.0
-    if not unscaled.broadcasts:
-        topology = auto_topology(profile, unscaled, machine)
-        batch = partial(expected_batch, profile, topology, whole.mean_size)
-        return topology, auto_factor(
-            unscaled.subscriptions, whole, cost, machine, workers, broker_here, batch
-        )
-    topology = auto_broadcast(
-        unscaled, _highest_rate(profile, whole), whole.mean_size, cost, machine, workers, broker_here,
-        lambda smaller: can_connect(profile, smaller, workers, machine, broker_here=broker_here),
-    )  # fmt: skip
-    return topology, auto_factor(
-        topology.subscriptions, whole, cost, machine, workers, broker_here, lambda _: 1.0
+        profile=profile,
+        topology=topology,
+        rate=rate,
+        phases=phases,
+        turns=turns,
+        search=search,
+        backlog=backlog,
+        assignments=assignments,
+        hosts=hosts,
+        scale=changed,
+        mean_size=traffic.mean_size,
+        bucket_names=pool.bucket_names,
+        clamped=pool.clamped,
+        needs=needs_at(topology, max(rate, traffic.highest)),
+        unscaled=None if changed is None else needs_at(unscaled, highest_rate(profile, whole)),
     )
 
 
-def _scaled(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, float]:
-    """Return the topology, and the factor on the rate, for a factor on the load."""
-    if profile.connects_only:
-        return fewer_connections(unscaled, factor), 1.0
-    if unscaled.broadcasts:
-        return scaled_broadcast(unscaled, factor)
-    return scaled_topology(unscaled, profile.scalable, factor), factor
+def _profile_topology(profile: Profile) -> Topology:
+    skew = profile.skew
+    subscriptions = profile.subscriptions_per_topic
+    if profile.producer_only:
+        subscriptions = 0
+    return Topology(
+        topics=profile.topics,
+        partitions=profile.partitions_per_topic,
+        producers=profile.producers_per_topic,
+        subscriptions=subscriptions,
+        consumers=profile.consumer_per_subscription,
+        name=profile.topic,
+        hashes=(skew and skew.hashes) or (),
+    )
 
 
-def _highest_rate(profile: Profile, whole: PacedTraffic) -> float:
-    """Return the highest rate of a profile, msg/s; of a search, the first."""
-    if profile.search is not None and profile.peak_search:
-        return profile.search.start / (whole.mean_size if profile.in_bytes else 1)
-    return whole.highest
+def _scaled(
+    profile: Profile,
+    unscaled: Topology,
+    whole: PacedTraffic,
+    scale: float | str | None,
+    capacity: Capacity,
+) -> tuple[Topology, float]:
+    """Return the topology, and the factor on the rate."""
+    if scale is None:
+        return unscaled, 1.0
+    if scale == "auto":
+        return auto_scaled(profile, unscaled, whole, capacity)
+    return at(profile, unscaled, float(scale))
 
 
 def _search(
@@ -307,11 +335,19 @@ def _search(
     search = profile.search
     assert search is not None
     hold, confirm, warmup = (planned for _, planned in durations(profile, whole, cap).values())
+    floor = lowest_rate(profile.objectives, hold, topology.subscriptions)
+    if profile.in_bytes:
+        floor *= pool.mean_size
     return Spec(
-        start=search.start * factor, maximum=search.max and search.max * factor, hold=hold, confirm=confirm, warmup=warmup,
-        precision=search.precision, repeats=search.repeats,
-        floor=lowest_rate(profile.objectives, hold, topology.subscriptions) * (pool.mean_size if profile.in_bytes else 1),
-    )  # fmt: skip
+        start=search.start * factor,
+        maximum=search.max and search.max * factor,
+        hold=hold,
+        confirm=confirm,
+        warmup=warmup,
+        precision=search.precision,
+        repeats=search.repeats,
+        floor=floor,
+    )
 
 
 def _backlog(
@@ -321,44 +357,59 @@ def _backlog(
         return None
     size = profile.consumer_backlog_size_gb * 1024**3 * factor
     return BacklogPlan(
-        messages=max(round(size / pool.mean_size), 1), size=round(size), drain_ratio=profile.backlog_drain_ratio,
-        drain_timeout=profile.backlog_drain_timeout, after=min(profile.test_duration, cap or profile.test_duration),
-        subscriptions=profile.subscriptions_per_topic, rate=rate,
-    )  # fmt: skip
+        messages=max(round(size / pool.mean_size), 1),
+        size=round(size),
+        drain_ratio=profile.backlog_drain_ratio,
+        drain_timeout=profile.backlog_drain_timeout,
+        after=min(profile.test_duration, cap or profile.test_duration),
+        subscriptions=profile.subscriptions_per_topic,
+        rate=rate,
+    )
 
 
 def _check_size(topology: Topology, profile: Profile) -> None:
-    """Check the number of clients: the profile itself is within the limit, but a scale above 1 may exceed it."""
+    """Check the number of clients: only a scale above 1 exceeds the limit on profiles."""
     for what, count in (("streams", topology.streams), ("consumers", topology.all_consumers)):
         if count > MOST:
             raise UsageError(
-                f"profile {profile.name}: scaled to {count:,} {what}, at most {MOST:,} are possible: use a smaller --load-scale"
+                f"profile {profile.name}: scaled to {count:,} {what},"
+                f" at most {MOST:,} are possible: use a smaller --load-scale"
             )
 
 
 def _check_rate(whole: PacedTraffic, factor: float, profile: Profile) -> None:
-    highest = whole.highest * factor * (whole.mean_size if whole.in_bytes else 1)
-    unit = "bytes" if whole.in_bytes else "messages"
+    highest = whole.highest * factor
+    unit = "messages"
+    if whole.in_bytes:
+        highest *= whole.mean_size
+        unit = "bytes"
     if highest >= MOST_RATE:
-        scaled = f"{highest:g} {unit} a second, less than {MOST_RATE:.0e} can be timed"
-        raise UsageError(f"profile {profile.name}: scaled to {scaled}: use a smaller --load-scale")
-    if 0 < highest < LEAST_RATE:
-        scaled = f"{highest:g} {unit} a second, at least {LEAST_RATE:g} can be paced"
-        raise UsageError(f"profile {profile.name}: scaled to {scaled}: use a larger --load-scale")
+        limit = f"less than {MOST_RATE:.0e} can be timed: use a smaller --load-scale"
+    elif 0 < highest < LEAST_RATE:
+        limit = f"at least {LEAST_RATE:g} can be paced: use a larger --load-scale"
+    else:
+        return
+    raise UsageError(f"profile {profile.name}: scaled to {highest:g} {unit} a second, {limit}")
 
 
 def _check_compact(pool: PayloadPool, streams: int, rate: float, profile: Profile) -> None:
-    """Check that the compact envelope, with 24 bits for the stream and 32 for the sequence, suffices for payloads below 32 bytes."""
+    """Check that the compact envelope suffices for payloads below 32 bytes.
+
+    It has 24 bits for the stream and 32 for the sequence.
+    """
     messages = rate / max(streams, 1) * (profile.warmup_duration + profile.test_duration) / SECOND
     if pool.compact and (streams >= 1 << 24 or messages >= 1 << 32):
         raise UsageError(
-            f"profile {profile.name}: payloads below 32 B carry stream numbers below {1 << 24:,} and {1 << 32:,} messages a stream;"
-            f" this has {streams:,} streams of {messages:,.0f} messages: make the payloads 32 B or larger"
+            f"profile {profile.name}: payloads below 32 B carry stream numbers below {1 << 24:,}"
+            f" and {1 << 32:,} messages a stream; this has {streams:,} streams of {messages:,.0f}"
+            " messages: make the payloads 32 B or larger"
         )
 
 
 def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
-    """Return the order of streams of a skewed workload, in which the producers of a topic are equal; None without a skew of the rate.
+    """Return the order of streams of a skewed workload; None without a skew of the rate.
+
+    The producers of a topic are equal.
 
     :param rate: msg/s of all streams together.
     """

@@ -1,11 +1,15 @@
-"""The effect of ``--load-scale`` and ``--load-duration`` on a plan: its rate, topology, durations and bounds."""
+"""The effect of ``--load-scale`` and ``--load-duration`` on a plan.
+
+They change its rate, topology, durations and bounds. ``auto`` is in
+:mod:`~pytest_loadtest.plan.auto`.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import cost_key
@@ -15,29 +19,38 @@ from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.plan.phases import PacedTraffic
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
 
-
-AUTO_LOAD = (
-    0.2  # of all cores: leaves room for the broker's own bursts, Spark's idle JVM and other tenants
-)
-AUTO_BANDWIDTH = 0.8  # of a host's: the plan counts payloads only, so the rest is for headers, acknowledgements and bursts
-HANDLES_PER_CORE = 50  # partition producers and consumers that `auto` opens per core
-OTHER_FILES = 100  # open in addition to connections: libraries, logs, samples, links to the controller; a new process has some forty
-_HALVINGS = 64  # of the interval from 0 to 1: its last step is far below the least factor at which any rate can be paced
+# Share of a host's bandwidth that ``auto`` uses. The plan counts payloads only: the rest is for
+# headers, acknowledgements and bursts.
+AUTO_BANDWIDTH = 0.8
+# Files open in addition to connections: libraries, logs, samples, links to the controller. A new
+# process has some forty.
+OTHER_FILES = 100
+# The longest duration of a part of the run, as a multiple of the cap: a confirmation must show more
+# than a step of a search.
+_CAPS: Final = {
+    "measured phase": Fraction(1),
+    "hold": Fraction(1),
+    "confirm": Fraction(2),
+    "warm-up": Fraction(1, 2),
+}
+_LEAST_FOR_DRIFT = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """The resources of this machine: cores that this process may use, memory in bytes.
 
-    :param files: the most that a process may have open. :param ports: for connections from all its source addresses to one port.
-    :param source_ports: for those from one of them. :param bandwidth: of its network in each direction, bit/s; None if unknown.
+    :param files: the most that a process may have open.
+    :param ports: for connections from all its source addresses to one port.
+    :param source_ports: for those from one of them.
+    :param bandwidth: of its network in each direction, bit/s; None if unknown.
     """
 
     cores: float
@@ -53,21 +66,26 @@ class Machine:
         return max(self.files - OTHER_FILES, 1)
 
     def network_load(self, bytes_per_second: float, fan_out: int) -> float:
-        """Return the load of the busier direction as a share of the bandwidth that ``auto`` uses; 0 if that is unknown."""
-        return (
-            0.0
-            if self.bandwidth is None
-            else bytes_per_second * max(fan_out, 1) * 8 / (self.bandwidth * AUTO_BANDWIDTH)
-        )
+        """Return the load of the busier direction, as a share of the bandwidth that ``auto`` uses.
+
+        :returns: 0 if the bandwidth is unknown.
+        """
+        if self.bandwidth is None:
+            return 0.0
+        bits_per_second = bytes_per_second * max(fan_out, 1) * 8
+        return bits_per_second / (self.bandwidth * AUTO_BANDWIDTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """The differences between a plan and its profile; ``changes`` has ``before → after`` by name.
+    """The differences between a plan and its profile.
 
-    :param factor: on the load: of a broadcast on its subscribers, without messages on its connections. :param rate: on the rate, which a
-        broadcast keeps.
-    :param messages: planned messages divided by those of the profile; of a search, those of a hold; of a broadcast, deliveries.
+    :param factor: on the load: of a broadcast on its subscribers, without messages on its
+        connections.
+    :param rate: on the rate, which a broadcast keeps.
+    :param messages: planned messages divided by those of the profile; of a search, those of a hold;
+        of a broadcast, deliveries.
+    :param changes: ``before → after`` by name.
     """
 
     factor: float
@@ -76,175 +94,102 @@ class Scale:
     changes: Mapping[str, str]
 
 
-def auto_broadcast(
-    unscaled: Topology, rate: float, size: float, cost: Cost, machine: Machine, workers: int, broker_here: bool,
-    connects: Callable[[Topology], bool],
-) -> Topology:  # fmt: skip
-    """Return a broadcast with as many subscribers as this machine can serve, by the calibrated costs and its bandwidth, and connect.
+def at(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, float]:
+    """Return the topology, and the factor on the rate, for a factor on the load.
 
-    :param rate: msg/s. :param connects: true for a topology whose connections this machine can have.
+    Without messages there are fewer connections. A broadcast has fewer subscribers, but at least
+    those of a broadcast: the rest of the factor is on its rate. Other profiles list what is
+    scalable, and their rate changes too.
     """
-
-    def fits(topology: Topology) -> bool:
-        fan_out = topology.subscriptions
-        cores = cost.cores(rate, fan_out, size, broker_here=broker_here) / machine.cores
-        worker = cost.busiest_worker(rate, fan_out, size, workers)
-        return (
-            max(cores, worker) <= AUTO_LOAD
-            and machine.network_load(rate * size, fan_out) <= 1
-            and connects(topology)
-        )
-
-    if fits(unscaled):
-        return unscaled
-    few, many = WIDTH, max(unscaled.subscriptions, WIDTH + 1)
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (
-            (middle, many) if fits(replace(unscaled, subscriptions=middle)) else (few, middle)
-        )
-    return replace(unscaled, subscriptions=few)
-
-
-def auto_factor(
-    fan_out: int,
-    whole: PacedTraffic,
-    cost: Cost,
-    machine: Machine,
-    workers: int,
-    broker_here: bool,
-    batch: Callable[[float], float],
-) -> float:
-    """Return the factor on the load that this machine can carry, by the calibrated costs and its bandwidth; at most 1.
-
-    :param batch: messages in a batch at a rate, msg/s. It may not grow faster than the rate: more messages are not fewer batches.
-    """
-
-    def load(factor: float) -> float:
-        """Return the load as a share of what this machine, or a worker, should carry; it never falls as the factor grows."""
-        rate = whole.highest * factor
-        cores = cost.cores(
-            rate, fan_out, whole.mean_size, broker_here=broker_here, batch=batch(rate)
-        )
-        worker = cost.busiest_worker(rate, fan_out, whole.mean_size, workers, batch=batch(rate))
-        return max(
-            max(cores / machine.cores, worker) / AUTO_LOAD,
-            machine.network_load(rate * whole.mean_size, fan_out),
-        )
-
-    return float(f"{largest_factor(lambda factor: load(factor) <= 1):.1e}")
-
-
-def largest_factor(fits: Callable[[float], bool]) -> float:
-    """Return the largest factor that fits, by bisection; at most 1, and 0 if none fits."""
-    if fits(1.0):
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def auto_topology(profile: Profile, unscaled: Topology, machine: Machine) -> Topology:
-    """Return a topology with as many clients as this machine should have; only the numbers in ``scalable`` change."""
-    limit, share = HANDLES_PER_CORE * machine.cores, 1.0
-    topology = unscaled
-    while topology.partition_handles > limit and profile.scalable and share > 1e-4:
-        share *= 0.9
-        topology = scaled_topology(unscaled, profile.scalable, share)
-    return topology
-
-
-def scaled_broadcast(topology: Topology, factor: float) -> tuple[Topology, float]:
-    """Return a broadcast with ``factor`` of its subscribers, and 1; or with the fewest of a broadcast, and the factor left for the rate."""
-    left = topology.subscriptions * factor
-    return replace(topology, subscriptions=max(round(left), WIDTH)), min(left / WIDTH, 1.0)
+    if profile.connects_only:
+        return fewer_connections(unscaled, factor), 1.0
+    if unscaled.broadcasts:
+        subscribers = unscaled.subscriptions * factor
+        topology = replace(unscaled, subscriptions=max(round(subscribers), WIDTH))
+        return topology, min(subscribers / WIDTH, 1.0)
+    return scaled_topology(unscaled, profile.scalable, factor), factor
 
 
 def fewer_connections(topology: Topology, factor: float) -> Topology:
-    """Return a topology with about ``factor`` of the connections: first with fewer topics, then with fewer clients of each."""
+    """Return a topology with about ``factor`` of the connections.
+
+    First there are fewer topics, then fewer clients of each.
+    """
     topics = max(math.ceil(round(topology.topics * min(factor, 1.0), 6)), 1)
-    left = factor * topology.topics / topics
-    producers, subscriptions = (
-        max(round(count * left), min(1, count))
-        for count in (topology.producers, topology.subscriptions)
+    remaining = factor * topology.topics / topics
+
+    def clients(count: int) -> int:
+        return max(round(count * remaining), min(1, count))
+
+    return replace(
+        topology,
+        topics=topics,
+        producers=clients(topology.producers),
+        subscriptions=clients(topology.subscriptions),
     )
-    return replace(topology, topics=topics, producers=producers, subscriptions=subscriptions)
 
 
 def scaled_topology(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
     """Return a topology with ``factor`` of each number in ``scalable``, but at least 1."""
+    scaled = {}
+    for name in scalable:
+        count = getattr(topology, name)
+        scaled[name] = max(min(1, count), round(count * factor))
+    return replace(topology, **scaled)
 
-    def scaled(name: str, value: int) -> int:
-        return max(min(1, value), round(value * factor)) if name in scalable else value
 
-    return replace(
-        topology, topics=scaled("topics", topology.topics), partitions=scaled("partitions", topology.partitions),
-        producers=scaled("producers", topology.producers), consumers=scaled("consumers", topology.consumers),
-    )  # fmt: skip
+def highest_rate(profile: Profile, whole: PacedTraffic) -> float:
+    """Return the highest rate of a profile, msg/s; of a search, the first."""
+    if profile.search is None or not profile.peak_search:
+        return whole.highest
+    return whole.messages(profile.search.start)
 
 
 def durations(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[str, tuple[int, int]]:
     """Return the durations in a run by name, ns: as in the profile, and as shortened by ``cap``.
 
-    A confirmation must show more than a step, so it gets twice the cap; a warm-up gets half of it.
-
     :param whole: the profile's traffic. :param cap: longest measured phase, ns.
     """
-    if profile.search is not None and profile.peak_search:
-        search = profile.search
-        shares = {
-            "hold": (search.hold, Fraction(1)),
-            "confirm": (search.confirm, Fraction(2)),
-            "warm-up": (search.warmup, Fraction(1, 2)),
-        }
+    search = profile.search
+    if search is not None and profile.peak_search:
+        written = {"hold": search.hold, "confirm": search.confirm, "warm-up": search.warmup}
     else:
-        warmup = 0 if profile.consumer_only or profile.connects_only else profile.warmup_duration
-        shares = {
-            "measured phase": (whole.duration, Fraction(1)),
-            "warm-up": (warmup, Fraction(1, 2)),
-        }
-    return {
-        name: (length, length if cap is None else min(length, int(cap * share)))
-        for name, (length, share) in shares.items()
-    }
+        written = {"measured phase": whole.duration, "warm-up": profile.warmup_duration}
+        if profile.consumer_only or profile.connects_only:
+            written["warm-up"] = 0
+    if cap is None:
+        return {name: (length, length) for name, length in written.items()}
+    return {name: (length, min(length, int(cap * _CAPS[name]))) for name, length in written.items()}
 
 
 def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> None:
     """Check that windows still fit into a measured phase that a cap has shortened.
 
-    :raises UsageError: a window does not fit, or a tenth is shorter than a second; names section and remedy.
+    :raises UsageError: a window does not fit, or a tenth is shorter than a second; names section
+        and remedy.
     """
     if cap is None or profile.consumer_backlog_size_gb:
         return
-    hold = (
-        profile.search.hold
-        if profile.search is not None and profile.peak_search
-        else traffic.duration
-    )
-    judged = [
-        ("slo", profile.slo, min(hold, cap)),
-        *((f"the slo of stage {span.name}", span.slo, span.duration) for span in traffic.stages),
+    hold = traffic.duration
+    if profile.search is not None and profile.peak_search:
+        hold = profile.search.hold
+    judged = [("slo", profile.slo, min(hold, cap))]
+    judged += [
+        (f"the slo of stage {span.name}", span.slo, span.duration) for span in traffic.stages
     ]
     for name, section, length in judged:
-        least = 10 * SECOND if "drift" in section else 0
-        needed = max(section.window or 0, least)
-        if needed > length:
-            drift = needed == least
-            what = (
-                "drift, for which ten seconds are needed"
-                if drift
-                else f"a window of {format_duration(needed)}"
-            )
-            remedy = (
-                "use a longer one"
-                if drift
-                else "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
-            )
-            raise UsageError(
-                f"profile {profile.name}: {name} asks for {what}, and --load-duration leaves {format_duration(length)} to measure: {remedy}"
-            )
+        window = section.window or 0
+        least = _LEAST_FOR_DRIFT if "drift" in section else 0
+        if max(window, least) <= length:
+            continue
+        left = f"{format_duration(length)} that --load-duration leaves to measure"
+        remedy = "raise --load-duration"
+        if least >= window:
+            conflict = f"drift needs 10 s, more than the {left}"
+        else:
+            conflict = f"a window of {format_duration(window)} is longer than the {left}"
+            remedy += ", or write a shorter window under scaled: {slo: {window: …}}"
+        raise UsageError(f"profile {profile.name}: {name}: {conflict}: {remedy}")
 
 
 def plan_scale(
@@ -258,11 +203,15 @@ def plan_scale(
 ) -> Scale | None:
     """Return the differences between plan and profile; None if the profile runs as it is written.
 
-    :param factor: on the rate. :param whole: the profile's traffic. :param traffic: the plan's. :param cap: longest measured phase, ns.
+    :param factor: on the rate. :param whole: the profile's traffic. :param traffic: the plan's.
+    :param cap: longest measured phase, ns.
     """
-    changes = {} if factor == 1.0 else {"rate": _rates(profile, factor, whole)}
+    changes = {}
+    if factor != 1.0:
+        changes["rate"] = _rates(profile, factor, whole)
     for name in ("topics", "partitions", "producers", "subscriptions", "consumers"):
-        before, after = getattr(unscaled, name), getattr(topology, name)
+        before = getattr(unscaled, name)
+        after = getattr(topology, name)
         if before != after:
             changes[name] = f"{before} → {after}"
     planned = durations(profile, whole, cap)
@@ -273,9 +222,12 @@ def plan_scale(
         return None
     if profile.scaled.keys:
         changes["bounds"] = f"as under scaled: {', '.join(profile.scaled.keys)}"
-    share = topology.subscriptions / unscaled.subscriptions if unscaled.broadcasts else 1.0
+
+    share = 1.0
     if profile.connects_only:
         share = topology.clients / unscaled.clients
+    elif unscaled.broadcasts:
+        share = topology.subscriptions / unscaled.subscriptions
     messages = _share(planned.get("hold"), factor, whole, traffic) * share
     return Scale(factor=factor * share, rate=factor, messages=messages, changes=changes)
 
@@ -297,24 +249,28 @@ def _messages(traffic: PacedTraffic) -> int:
 
 
 def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
-    rate = whole.highest or 0.0
     if profile.search is not None and profile.peak_search:
         rate = profile.search.start
     elif profile.in_bytes:
         rate = ByteRate(profile.producer_rate or max(rate for _, rate in whole.steps))
+    else:
+        rate = whole.highest
     return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
 
 
 def profile_cost(profile: Profile, table: Mapping[str, Cost]) -> Cost:
     """Return the cost of a message of a profile.
 
-    :param table: costs by :func:`profile_cost_key`, for the kind's default broker; the cost of another broker is replaced by its own.
+    :param table: costs by :func:`profile_cost_key`, for the kind's default broker; the cost of
+        another broker is replaced by its own.
     :raises UsageError: the kind has no such cost.
     """
-    key, kind = profile_cost_key(profile), profile.driver.kind
+    key = profile_cost_key(profile)
+    kind = profile.driver.kind
     if key not in table:
         raise UsageError(
-            f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}: its DriverKind.costs must have one"
+            f"driver {kind.name!r} of the package {kind.package} has no cost {key!r}:"
+            " its DriverKind.costs must have one"
         )
     broker = kind.start_of(profile.driver.broker_name).costs.get(key)
     return table[key] if broker is None else replace(table[key], broker=broker)

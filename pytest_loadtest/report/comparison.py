@@ -1,4 +1,7 @@
-"""Compare a run with a baseline: the section ``comparison`` of its document, its lines, and the findings of objectives on regression."""
+"""Compare a run with a baseline: the section ``comparison`` of its document, and its lines.
+
+The findings of objectives on regression are made here, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from pytest_loadtest.report.figures import (
     measure_noise,
     own_delay,
 )
-from pytest_loadtest.report.sections import aligned, format_figure, mark
+from pytest_loadtest.report.sections import format_figure, mark
+from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.report.verdict_section import (
     BaselineSection,
     BlocksSection,
@@ -28,8 +32,9 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_loadtest.metrics.resampled import RelativeChange
     from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.figures import Noise
+    from pytest_loadtest.report.measurements_section import LatencySection
     from pytest_loadtest.report.verdict_section import DifferenceEntry
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.slo import Finding
@@ -50,44 +55,40 @@ class Comparison(NamedTuple):
 def compare_runs(
     baseline: RunDocument, now: RunDocument, gates: Sequence[Objective] = (), *, force: bool = False
 ) -> Comparison:
-    """Compare a run with a baseline. :param force: judge the gates also if the two are not comparable."""
+    """Compare a run with a baseline.
+
+    :param force: judge the gates also if the two are not comparable.
+    """
     percentiles = latency_percentiles(dict.fromkeys((*(gate.statistic for gate in gates), *SHOWN)))
     differing = differences(baseline, now)
-    notes = [
-        f"the {which} is {run.verdict.outcome}"
-        for which, run in (("baseline", baseline), ("run", now))
-        if not _is_valid(run)
-    ]
-    why = _incomparable(differing, notes)
+    notes = []
+    for role, run in (("baseline", baseline), ("run", now)):
+        if not _is_valid(run):
+            notes.append(f"the {role} is {run.verdict.outcome}")
+    obstacle = _incomparable(differing, notes)
     own_figures = figures(now, percentiles)
     changed, blocks = _changed(baseline, now, own_figures, percentiles)
-    judged = not why or (force and not notes)
-    findings = tuple(
-        judge_change(
-            gate,
-            _targets_change(gate, changed.get(gate.statistic), baseline, now)
-            if judged
-            else _unknown(why),
-        )
-        for gate in gates
-    )
-    if why and force:
-        findings = tuple(
-            replace(finding, text=f"{finding.text}; forced, the runs are not comparable")
-            for finding in findings
-        )
+    findings = []
+    for gate in gates:
+        change = _unknown(obstacle)
+        if not obstacle or (force and not notes):
+            change = _targets_change(gate, changed.get(gate.statistic), baseline, now)
+        finding = judge_change(gate, change)
+        if obstacle and force:
+            text = f"{finding.text}; forced, the runs are not comparable"
+            finding = replace(finding, text=text)
+        findings.append(finding)
+    rows = [_row(name, figure, changed[name], findings) for name, figure in own_figures.items()]
     section = ComparisonSection(
         baseline=_baseline_section(baseline),
-        comparable=not why,
-        forced=bool(why) and force,
+        comparable=not obstacle,
+        forced=bool(obstacle) and force,
         differences=tuple(differing),
         blocks=blocks,
-        rows=tuple(
-            _row(name, figure, changed[name], findings) for name, figure in own_figures.items()
-        ),
+        rows=tuple(rows),
         notes=tuple(notes),
     )
-    return Comparison(section, findings)
+    return Comparison(section, tuple(findings))
 
 
 def missing_comparison(gates: Sequence[Objective], why: str) -> Comparison:
@@ -106,21 +107,36 @@ def missing_comparison(gates: Sequence[Objective], why: str) -> Comparison:
 
 
 def _baseline_section(baseline: RunDocument) -> BaselineSection:
-    """The section has the histogram, so that both curves can be drawn when the baseline's folder is gone."""
-    latency = None if baseline.measurements is None else baseline.measurements.latencies["endToEnd"]
+    """Return the section of a baseline.
+
+    It has the histogram, so that both curves can be drawn when the baseline's folder is gone.
+    """
+    latency = _end_to_end(baseline)
     return BaselineSection(
-        test=baseline.test, results=baseline.results, started=baseline.started, outcome=baseline.verdict.outcome,
+        test=baseline.test,
+        results=baseline.results,
+        started=baseline.started,
+        outcome=baseline.verdict.outcome,
         histogram=None if latency is None else latency.histogram,
-    )  # fmt: skip
+    )
+
+
+def _end_to_end(run: RunDocument) -> LatencySection | None:
+    return None if run.measurements is None else run.measurements.latencies["endToEnd"]
 
 
 def _is_valid(run: RunDocument) -> bool:
-    """Return True if the run has an outcome of its own: *no data* only because of its own comparison does not count against it."""
+    """Return True if the run has an outcome of its own.
+
+    *No data* only because of its own comparison does not count against it.
+    """
     verdict = run.verdict
-    untold = {finding.text for finding in verdict.findings if finding.metric == REGRESSION}
-    return run.measurements is not None and (
-        verdict.outcome in VALID or (bool(verdict.reasons) and untold.issuperset(verdict.reasons))
-    )
+    if run.measurements is None:
+        return False
+    if verdict.outcome in VALID:
+        return True
+    unjudged = {finding.text for finding in verdict.findings if finding.metric == REGRESSION}
+    return bool(verdict.reasons) and unjudged.issuperset(verdict.reasons)
 
 
 def _incomparable(differing: Sequence[DifferenceEntry], notes: Sequence[str]) -> str:
@@ -128,75 +144,70 @@ def _incomparable(differing: Sequence[DifferenceEntry], notes: Sequence[str]) ->
     deciding = [f"{fact.name} {fact.baseline} → {fact.now}" for fact in differing if fact.decides]
     if not deciding:
         return "; ".join(notes)
-    more = f" and {len(deciding) - 3} more" if len(deciding) > 3 else ""
-    return "; ".join(
-        [
-            f"not comparable: {', '.join(deciding[:3])}{more} (--load-baseline-force judges anyway)",
-            *notes,
-        ]
-    )
+    text = f"not comparable: {', '.join(deciding[:3])}"
+    if len(deciding) > 3:
+        text += f" and {len(deciding) - 3} more"
+    return "; ".join([f"{text} (--load-baseline-force judges anyway)", *notes])
 
 
 def _changed(
     baseline: RunDocument, now: RunDocument, after: Mapping[str, Figure], percentiles: Sequence[str]
 ) -> tuple[dict[str, Changed], BlocksSection | None]:
-    """Return the change of each figure that either run has, and the blocks that intervals rest on. :param after: the figures of ``now``."""
-    # A profile may bound a number of messages in one run and a share of them in the other; neither is a change of the other.
-    before = {
-        name: old
-        for name, old in figures(baseline, percentiles).items()
-        if name not in after or after[name].unit == old.unit
-    }
-    noises = [measure_noise(run, percentiles) for run in (baseline, now)]
-    samples = _samples(now)
+    """Return the change of each figure that either run has, and the blocks of the intervals.
+
+    :param after: the figures of ``now``.
+    """
+    from pytest_loadtest.metrics.resampled import LEVEL, Estimate, between
+
+    before = figures(baseline, percentiles)
+    noises = (measure_noise(baseline, percentiles), measure_noise(now, percentiles))
+    latency = _end_to_end(now)
     changed = {}
     for name in dict.fromkeys((*after, *before)):
-        values = [of.get(name, Figure(None, "")).value for of in (before, after)]
-        unit = (after.get(name) or before[name]).unit
-        interval, why = _interval(
-            values, [noise.errors.get(name) for noise in noises], [noise.blocks for noise in noises]
-        )
-        if why == "" and interval is None:
-            why = next((noise.why for noise in noises if name not in noise.errors), "")
+        new = after.get(name)
+        old = before.get(name)
+        if new and old and new.unit != old.unit:
+            # A profile may bound a number of messages in one run and a share of them in the
+            # other; neither is a change of the other.
+            old = None
+        value_before = old.value if old else None
+        value_after = new.value if new else None
+        interval = None
+        why = _unmeasured(value_before, value_after) or _noise_unknown(name, noises)
+        if value_before and value_after and not why:
+            interval = between(
+                Estimate(value_before, noises[0].errors[name], noises[0].blocks),
+                Estimate(value_after, noises[1].errors[name], noises[1].blocks),
+            )
         changed[name] = Changed(
-            unit=unit,
-            baseline=values[0],
-            now=values[1],
-            samples=samples,
+            unit=(new or before[name]).unit,
+            baseline=value_before,
+            now=value_after,
+            samples=0 if latency is None else latency.samples,
             interval=interval,
             why=why,
         )
-    if not all(noise.errors for noise in noises):
-        return changed, None
-    from pytest_loadtest.metrics.resampled import LEVEL
-
-    return changed, BlocksSection(
-        length=noises[1].length, baseline=noises[0].blocks, now=noises[1].blocks, level=LEVEL
-    )
-
-
-def _samples(run: RunDocument) -> int:
-    latency = None if run.measurements is None else run.measurements.latencies["endToEnd"]
-    return 0 if latency is None else latency.samples
-
-
-def _interval(
-    values: Sequence[float | None], errors: Sequence[float | None], blocks: Sequence[int]
-) -> tuple[RelativeChange | None, str]:
-    """Return the interval, or None and the reason; the reason is empty if the noise is unknown."""
-    from pytest_loadtest.metrics.resampled import Estimate, between
-
-    (before, after), (error_before, error_after) = values, errors
-    if not before or not after:
-        return (
-            None,
-            f"not measured in the {'baseline' if not before else 'run'}, or on too few samples",
+    blocks = None
+    if all(noise.errors for noise in noises):
+        blocks = BlocksSection(
+            length=noises[1].length,
+            baseline=noises[0].blocks,
+            now=noises[1].blocks,
+            level=LEVEL,
         )
-    if error_before is None or error_after is None:
-        return None, ""
-    return between(
-        Estimate(before, error_before, blocks[0]), Estimate(after, error_after, blocks[1])
-    ), ""
+    return changed, blocks
+
+
+def _unmeasured(before: float | None, after: float | None) -> str:
+    """Return why a figure has no change; empty if both runs have it."""
+    if before and after:
+        return ""
+    return f"not measured in the {'run' if before else 'baseline'}, or on too few samples"
+
+
+def _noise_unknown(name: str, noises: Iterable[Noise]) -> str:
+    """Return why a figure has no interval; empty if its noise is known in both runs."""
+    return next((noise.why for noise in noises if name not in noise.errors), "")
 
 
 def _unknown(why: str) -> Changed:
@@ -208,39 +219,43 @@ def _targets_change(
 ) -> Changed:
     """Return the change that a gate judges.
 
-    It is unknown if the generator's own delay differs between the runs by more than the gate allows: that lasts for a whole run, so no
-    interval shows it.
+    It is unknown if the generator's own delay differs between the runs by more than the gate
+    allows: that lasts for a whole run, so no interval shows it.
     """
     if changed is None:
         return _unknown("measured in neither run")
     if changed.interval is None or gate.statistic == THROUGHPUT:
         return changed
-    own = [own_delay(run, gate.statistic) for run in (baseline, now)]
+    before = own_delay(baseline, gate.statistic)
+    after = own_delay(now, gate.statistic)
     allowed = (gate.maximum or 0.0) * (changed.baseline or 0.0)
-    if own[0] is None or own[1] is None or abs(own[1] - own[0]) <= allowed:
+    if before is None or after is None or abs(after - before) <= allowed:
         return changed
-    before, after, most = (format_duration(value) for value in (own[0], own[1], allowed))
     name = gate.statistic.partition(".")[2]
-    return _unknown(
-        f"the generator's own send delay went from {before} to {after} ({name}), which is more than the allowed {most}"
-    )
+    delays = f"from {format_duration(before)} to {format_duration(after)} ({name})"
+    excess = f"which is more than the allowed {format_duration(allowed)}"
+    return _unknown(f"the generator's own send delay went {delays}, {excess}")
 
 
-def _row(name: str, figure: Figure, changed: Changed, findings: Iterable[Finding]) -> FigureEntry:
-    before, after, interval = changed.baseline, changed.now, changed.interval
-    plain = None if before is None or after is None or not before else after / before - 1
+def _row(name: str, figure: Figure, changed: Changed, findings: Sequence[Finding]) -> FigureEntry:
+    before = changed.baseline
+    after = changed.now
+    change = low = high = None
+    if changed.interval is not None:
+        change, low, high = changed.interval
+    elif before and after is not None:
+        change = after / before - 1
+    outcomes = {finding.objective.statistic: finding.outcome for finding in reversed(findings)}
     return FigureEntry(
         name=name,
         unit=figure.unit,
         better="more" if figure.more else "less",
         baseline=before,
         now=after,
-        change=plain if interval is None else interval.change,
-        low=None if interval is None else interval.low,
-        high=None if interval is None else interval.high,
-        outcome=next(
-            (finding.outcome for finding in findings if finding.objective.statistic == name), None
-        ),
+        change=change,
+        low=low,
+        high=high,
+        outcome=outcomes.get(name),
     )
 
 
@@ -250,27 +265,36 @@ MOST_DIFFERENCES = 8
 
 
 def comparison_lines(section: ComparisonSection | None, *, unicode: bool = True) -> Iterable[str]:
-    """Yield the baseline, the differences, then a row for each figure; nothing if there was no comparison."""
+    """Yield the baseline, the differences, then a row for each figure.
+
+    Nothing is yielded if there was no comparison.
+    """
     if section is None:
         return
     yield from _baseline_lines(section)
     yield from _difference_lines(section)
-    yield from (f"             {note}" for note in section.notes if section.baseline is not None)
+    if section.baseline is not None:
+        for note in section.notes:
+            yield f"             {note}"
     if section.rows:
         yield from _figure_rows(section.rows, unicode)
 
 
 def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
-    baseline, blocks = section.baseline, section.blocks
+    baseline = section.baseline
+    blocks = section.blocks
     if baseline is None:
         yield f"  baseline   none: {'; '.join(section.notes)}"
         return
-    yield f"  baseline   {baseline.results} ({baseline.started or 'never began'}, {baseline.outcome})"
+    started = baseline.started or "never began"
+    yield f"  baseline   {baseline.results} ({started}, {baseline.outcome})"
     if blocks is None:
-        yield "             no interval: noise is known from 20 s of measured phase on, in both runs, and not in older results"
+        known = "noise is known from 20 s of measured phase on, in both runs"
+        yield f"             no interval: {known}, and not in older results"
     else:
+        level = f"intervals of {blocks.level * 100:.0f} %"
         many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
-        yield f"             intervals of {blocks.level * 100:.0f} % from {many}: noise within the runs, not from run to run"
+        yield f"             {level} from {many}: noise within the runs, not from run to run"
 
 
 def _difference_lines(section: ComparisonSection) -> Iterable[str]:
@@ -279,32 +303,23 @@ def _difference_lines(section: ComparisonSection) -> Iterable[str]:
     if deciding:
         forced = "; judged anyway (--load-baseline-force)" if section.forced else ""
         yield f"  NOT COMPARABLE  deciding facts differ{forced}:"
-    for many, kind in ((deciding, "decides"), (others, "other")):
-        shown = many[:MOST_DIFFERENCES]
-        yield from (
-            f"             {kind:<8} {one.name}: {one.baseline} → {one.now}" for one in shown
-        )
-        if len(many) > len(shown):
-            yield f"             {kind:<8} … and {len(many) - len(shown)} more in results.json"
+    for differences_of_kind, kind in ((deciding, "decides"), (others, "other")):
+        for fact in differences_of_kind[:MOST_DIFFERENCES]:
+            yield f"             {kind:<8} {fact.name}: {fact.baseline} → {fact.now}"
+        more = len(differences_of_kind) - MOST_DIFFERENCES
+        if more > 0:
+            yield f"             {kind:<8} … and {more} more in results.json"
 
 
 def _figure_rows(rows: Sequence[FigureEntry], unicode: bool) -> Iterable[str]:
-    cells = [("compared", "baseline", "now", "change", "interval", "")]
-    cells += [
-        (
-            row.name,
-            format_figure(row.baseline, row.unit),
-            format_figure(row.now, row.unit),
-            *_change_cells(row),
-        )
-        for row in rows
-    ]
-    marks = [" ", *(mark(row.outcome, unicode) if row.outcome else " " for row in rows)]
-    width = max(map(len, marks))
-    yield from (
-        f"  {sign:<{width}} {line}"
-        for sign, line in zip(marks, aligned(cells, "<>>>><"), strict=True)
-    )
+    cells = []
+    marks = []
+    for row in rows:
+        before = format_figure(row.baseline, row.unit)
+        cells.append((row.name, before, format_figure(row.now, row.unit), *_change_cells(row)))
+        marks.append(mark(row.outcome, unicode) if row.outcome else " ")
+    head = ("compared", "baseline", "now", "change", "interval", "")
+    yield from terminal_lines(Table(head=head, align="<>>>><", rows=cells), marks)
 
 
 def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
@@ -316,7 +331,10 @@ def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
 
 
 def change_word(row: FigureEntry) -> str:
-    """Return ``worse`` or ``better`` if the whole interval agrees, ``within noise`` if it contains no change; empty without an interval."""
+    """Return ``worse`` or ``better`` if the whole interval agrees, else ``within noise``.
+
+    The word is empty without an interval.
+    """
     if row.low is None or row.high is None:
         return ""
     if row.low <= 0 <= row.high:

@@ -1,8 +1,8 @@
-"""The history of runs: one short JSON line for each, in a file that can be kept in git or in object storage.
+"""The history of runs: one short JSON line for each, in a file for git or object storage.
 
-A line has what a trend needs and no secret: start, test, profile, outcome, the figures with their noise, and digests that tell which lines
-are comparable. Lines are only appended, each in one write to a file opened for appending, so sessions that run at the same time can share
-it.
+A line has what a trend needs and no secret: start, test, profile, outcome, the figures with their
+noise, and digests that tell which lines are comparable. Lines are only appended, each in one write
+to a file opened for appending, so sessions that run at the same time can share it.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from __future__ import annotations
 import errno
 import json
 import os
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, profile_key
 from pytest_loadtest.report.figures import broker_cores, figures, generator_cores, measure_noise
-from pytest_loadtest.report.sections import aligned, format_figure, mark, titled
-from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS
+from pytest_loadtest.report.sections import format_figure, known_of, mark, titled
+from pytest_loadtest.report.tables import Table, terminal_lines
+from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, spark_cells
 from pytest_loadtest.values.wording import counted, scale_word, with_version
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_loadtest.report.document import RunDocument
+    from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
 
 VERSION: Final = 1
@@ -47,14 +50,16 @@ _KEYS: Final = frozenset((
 
 def history_line(document: RunDocument) -> Line:
     """Return the line of a run."""
-    broker, measured = document.broker, document.measurements
-    kept = {
-        name: figure
-        for name, figure in figures(document).items()
-        if name in KEPT and figure.value is not None
-    }
-    values = {name: figure.value for name, figure in kept.items()}
+    values = {}
+    units = {}
+    for name, figure in figures(document).items():
+        if name in KEPT and figure.value is not None:
+            values[name] = figure.value
+            units[name] = figure.unit
     percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
+    noise = measure_noise(document, percentiles).errors
+    broker = document.broker
+    measured = document.measurements
     return {
         "version": VERSION,
         "started": document.started,
@@ -68,24 +73,31 @@ def history_line(document: RunDocument) -> Line:
         "profileKey": profile_key(document),
         "comparableKey": None if measured is None else comparable_key(document),
         "objectives": [
-            {
-                "unit": finding.unit, "minimum": finding.minimum, "maximum": finding.maximum, "observed": finding.observed,
-                "outcome": finding.outcome,
-                # the observed value of an objective in windows is the worst window's, not the run's own figure of that name
-                "name": f"{finding.name} (worst window)" if finding.windows else finding.name,
-            }
+            _objective(finding)
             for finding in document.verdict.findings
             if not finding.implicit and finding.metric != REGRESSION
         ],
         "figures": values,
-        "units": {name: figure.unit for name, figure in kept.items()},
-        "errors": {name: float(f"{error:.3g}") for name, error in measure_noise(document, percentiles).errors.items()},
-        "cpuPerMessage": _cpu_per_message(document),
-    }  # fmt: skip
+        "units": units,
+        "errors": {name: float(f"{error:.3g}") for name, error in noise.items()},
+        "cpuPerMessage": None if measured is None else _cpu_per_message(document, measured),
+    }
+
+
+def _objective(finding: FindingEntry) -> dict[str, Any]:
+    name = finding.name
+    if finding.windows:
+        # The observed value is the worst window's, not the run's own figure of that name.
+        name += " (worst window)"
+    keys = ("unit", "minimum", "maximum", "observed", "outcome")
+    return {key: getattr(finding, key) for key in keys} | {"name": name}
 
 
 def append_history(path: Path, lines: list[Line]) -> None:
-    """Append lines in one write, after the last line even if that was cut. :raises OSError: the file cannot be written, or not all."""
+    """Append lines in one write, after the last line even if that was cut.
+
+    :raises OSError: the file cannot be written, or not all.
+    """
     text = "".join(
         json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
         for line in lines
@@ -102,7 +114,9 @@ def append_history(path: Path, lines: list[Line]) -> None:
 
 
 def read_history(path: Path) -> tuple[list[Line], int]:
-    """Return the lines of a file in their order, and the number of those that are invalid or of another version.
+    """Return the lines of a file in their order, and the number of invalid ones.
+
+    A line of another version is invalid, too.
 
     :raises UsageError: the file cannot be read.
     """
@@ -110,8 +124,15 @@ def read_history(path: Path) -> tuple[list[Line], int]:
         texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    lines = [_line(text) for text in texts if text.strip()]
-    return [line for line in lines if line is not None], lines.count(None)
+    lines = []
+    invalid = 0
+    for text in filter(str.strip, texts):
+        line = _line(text)
+        if line is None:
+            invalid += 1
+        else:
+            lines.append(line)
+    return lines, invalid
 
 
 def _line(text: str) -> Line | None:
@@ -119,26 +140,26 @@ def _line(text: str) -> Line | None:
         line = json.loads(text)
     except ValueError:
         return None
-    return (
-        line
-        if isinstance(line, dict) and line.get("version") == VERSION and line.keys() >= _KEYS
-        else None
-    )
+    if isinstance(line, dict) and line.get("version") == VERSION and line.keys() >= _KEYS:
+        return line
+    return None
 
 
-def _cpu_per_message(document: RunDocument) -> dict[str, float | None] | None:
+def _cpu_per_message(
+    document: RunDocument, measured: MeasurementsSection
+) -> dict[str, float | None]:
     """Return ns of CPU per message sent (or, if the run sends none, received)."""
-    measured = document.measurements
-    if measured is None:
-        return None
     messages = measured.counts["sent"] or measured.counts["received"]
-    cores = {"broker": broker_cores(document), "generator": generator_cores(measured)}
-    return {
-        who: None
-        if used is None or not messages
-        else float(f"{used * measured.duration / messages:.4g}")
-        for who, used in cores.items()
+    costs: dict[str, float | None] = {
+        "broker": broker_cores(document),
+        "generator": generator_cores(measured),
     }
+    for side, cores in costs.items():
+        if cores is not None and messages:
+            costs[side] = float(f"{cores * measured.duration / messages:.4g}")
+        else:
+            costs[side] = None
+    return costs
 
 
 # The trend: one series for each figure of each test, for the terminal, for ``--json`` and for charts.
@@ -155,22 +176,30 @@ _CHANGES = {
 
 
 def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """Return an entry for each test, profile and workload, newest first: its runs, and a row of values for each figure.
+    """Return an entry for each test, profile and workload, newest first.
 
-    ``changed``: the runs (by number, from 0) that are not comparable with the one before, with the known differences.
+    It has the runs, and a row of values for each figure. ``changed``: the runs (by number, from 0)
+    that are not comparable with the one before, with the known differences.
     """
     groups: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         groups.setdefault((line["test"], line["profile"], line["workload"] or ""), []).append(line)
     series = [_series(_in_time(runs)) for runs in groups.values()]
-    return sorted(
-        series, key=lambda test: max(started or "" for started in test["started"]), reverse=True
-    )
+    return sorted(series, key=lambda test: max(map(_text, test["started"])), reverse=True)
+
+
+def _text(started: str | None) -> str:
+    return started or ""
 
 
 def _in_time(runs: Iterable[Line]) -> list[Line]:
-    """Sort runs by their start. One that never began stays behind the run before it in the file, which was written in order of the ends."""
-    last, dated = "", []
+    """Sort runs by their start.
+
+    One that never began stays behind the run before it in the file, which was written in order of
+    the ends.
+    """
+    last = ""
+    dated = []
     for run in runs:
         last = run["started"] or last
         dated.append((last, run))
@@ -178,126 +207,147 @@ def _in_time(runs: Iterable[Line]) -> list[Line]:
 
 
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
-    measured = [(at, run) for at, run in enumerate(runs) if run["comparableKey"] is not None]
-    bounds = {objective["name"]: objective for run in runs for objective in run["objectives"]}
-    units = {name: unit for run in runs for name, unit in run["units"].items()}
-    # A row has the unit of its newest value; values in another unit are missing.
-    objectives = [
-        {
-            one["name"]: one["observed"]
-            for one in run["objectives"]
-            if one["unit"] == bounds[one["name"]]["unit"]
-        }
-        for run in runs
-    ]
-    figures = [
-        {
-            name: value
-            for name, value in run["figures"].items()
-            if run["units"].get(name) == units.get(name)
-        }
-        for run in runs
-    ]
-    costs = [
-        {_CPU[who]: cost for who, cost in (run["cpuPerMessage"] or {}).items()} for run in runs
-    ]
-    rows = {
-        name: (bound["unit"], objectives) for name, bound in bounds.items() if name != "throughput"
-    }
-    for kind in (figures, costs):
-        rows |= {
-            name: (units.get(name, "ns"), kind)
-            for values in kind
-            for name in values
-            if name not in rows
-        }
+    newest = runs[-1]
     return {
-        **{key: runs[-1][key] for key in ("test", "profile", "workload", "scale")},
+        **{key: newest[key] for key in ("test", "profile", "workload", "scale")},
         "started": [run["started"] for run in runs],
         "outcomes": [run["outcome"] for run in runs],
-        "changed": [
-            {"run": at, "what": _differences(before, after)}
-            for (_, before), (at, after) in pairwise(measured)
-            if before["comparableKey"] != after["comparableKey"]
-        ],
-        "rows": [
-            {
-                "name": name, "unit": unit, "values": [by_name.get(name) for by_name in values],
-                "minimum": bounds[name]["minimum"] if name in bounds and name != "throughput" else None,
-                "maximum": bounds[name]["maximum"] if name in bounds and name != "throughput" else None,
-            }
-            for name, (unit, values) in rows.items()
-        ],
-    }  # fmt: skip
+        "changed": _changes(runs),
+        "rows": list(_objective_rows(runs)) + list(_figure_rows(runs)),
+    }
+
+
+def _changes(runs: Sequence[Line]) -> list[dict[str, Any]]:
+    """Return the runs that are not comparable with the one before."""
+    measured = [(at, run) for at, run in enumerate(runs) if run["comparableKey"] is not None]
+    changes = []
+    for (_, before), (at, after) in pairwise(measured):
+        if before["comparableKey"] != after["comparableKey"]:
+            changes.append({"run": at, "what": _differences(before, after)})
+    return changes
+
+
+def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
+    """Return the objectives by name: in the order of their first run, as the newest run has them."""
+    return {bound["name"]: bound for run in runs for bound in run["objectives"]}
+
+
+def _objective_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each objective but throughput, which is a figure: its bound may be a share."""
+    for name, bound in _newest_bounds(runs).items():
+        if name != "throughput":
+            values = []
+            for run in runs:
+                observed = {
+                    (entry["name"], entry["unit"]): entry["observed"] for entry in run["objectives"]
+                }
+                # A row has the unit of its newest value; values in another unit are missing.
+                values.append(observed.get((name, bound["unit"])))
+            yield _row(name, bound["unit"], values, bound["minimum"], bound["maximum"])
+
+
+def _figure_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each figure that is no objective, then the CPU per message of both sides."""
+    shown = _newest_bounds(runs).keys() - {"throughput"}
+    units = {name: unit for run in runs for name, unit in run["units"].items()}
+    figures = [_in_units(run, units) for run in runs]
+    costs = [_costs(run) for run in runs]
+    for values in (figures, costs):
+        for name in dict.fromkeys(chain.from_iterable(values)):
+            if name not in shown:
+                yield _row(name, units.get(name, "ns"), [by_name.get(name) for by_name in values])
+
+
+def _in_units(run: Line, units: dict[str, str]) -> dict[str, float]:
+    """Return the figures of a run that have the unit of their newest value."""
+    own = run["units"]
+    figures = run["figures"].items()
+    return {name: value for name, value in figures if own.get(name) == units.get(name)}
+
+
+def _costs(run: Line) -> dict[str, float | None]:
+    costs = run["cpuPerMessage"] or {}
+    return {_CPU[side]: cost for side, cost in costs.items()}
+
+
+def _row(
+    name: str,
+    unit: str,
+    values: list[float | None],
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> dict[str, Any]:
+    return {"name": name, "unit": unit, "values": values, "minimum": minimum, "maximum": maximum}
 
 
 def _differences(before: Line, after: Line) -> str:
     """Return the differences of two runs as text, as far as the lines have them."""
-    changed = [(key, word) for key, word in _CHANGES.items() if before[key] != after[key]]
-    texts = [
-        word if key == "profileKey" else f"{word} {before[key]} → {after[key]}"
-        for key, word in changed
-    ]
+    texts = []
+    for key, word in _CHANGES.items():
+        if before[key] != after[key]:
+            values = "" if key == "profileKey" else f" {before[key]} → {after[key]}"
+            texts.append(word + values)
     return ", ".join(texts) or "broker's settings, client, workers or machine"
 
 
 def trend_title(test: dict[str, Any]) -> str:
     """Return test, profile and workload, and the scale of the newest run if it was scaled."""
-    scale = "" if test["scale"] is None else f" · {scale_word(test['scale']).upper()}"
-    return titled(test["test"], test["profile"], test["workload"]) + scale
+    title = titled(test["test"], test["profile"], test["workload"])
+    return title if test["scale"] is None else f"{title} · {scale_word(test['scale']).upper()}"
 
 
 def trend_table(series: Sequence[dict[str, Any]], *, unicode: bool = True) -> Iterable[str]:
-    """Yield a sparkline for each figure of each test, newest runs last; a bar marks runs that are not comparable with those before."""
+    """Yield a sparkline for each figure of each test, newest runs last.
+
+    A bar marks runs that are not comparable with those before.
+    """
     for test in series:
         yield from _test_table(test, unicode)
 
 
 def _test_table(test: dict[str, Any], unicode: bool) -> Iterable[str]:
-    runs, first = counted(len(test["started"]), "run"), max(len(test["started"]) - MOST, 0)
+    started = test["started"]
+    first = max(len(started) - MOST, 0)
     left_out = f", the newest {MOST} shown" if first else ""
-    title = trend_title(test)
-    yield f"{title} · {runs}, {_day(test['started'][0])} to {_day(test['started'][-1])}{left_out}"
-    breaks = [change["run"] for change in test["changed"]]
+    span = f"{_day(started[0])} to {_day(started[-1])}"
+    yield f"{trend_title(test)} · {counted(len(started), 'run')}, {span}{left_out}"
+
     bar = "│" if unicode else "|"
+    breaks = {change["run"] for change in test["changed"]}
     outcomes = [mark(outcome, unicode)[0] for outcome in test["outcomes"]]
-    cells = [
-        ("", "", "newest", "lowest", "highest", "bound"),
-        ("outcome", _spark_row(outcomes, first, breaks, bar), test["outcomes"][-1], "", "", ""),
-    ]
+    spark = _spark_row(outcomes, first, breaks, bar)
+    rows = [("outcome", spark, test["outcomes"][-1], "", "", "")]
     for row in test["rows"]:
-        known = [value for value in row["values"] if value is not None]
-        if known:
+        if known_of(row["values"]):
             blocks = spark_cells(row["values"], BLOCKS if unicode else ASCII_BLOCKS)
-            ends = (
-                format_figure(value, row["unit"])
-                for value in (row["values"][-1], min(known), max(known))
-            )
-            cells.append((row["name"], _spark_row(blocks, first, breaks, bar), *ends, _bound(row)))
-    yield from (f"  {line}" for line in aligned(cells, "<<>>><"))
+            spark = _spark_row(blocks, first, breaks, bar)
+            rows.append((row["name"], spark, *newest_lowest_highest(row), _bound(row)))
+    head = ("", "", "newest", "lowest", "highest", "bound")
+    yield from terminal_lines(Table(head=head, align="<<>>><", rows=rows))
+
     for change in test["changed"]:
         if change["run"] >= first:
-            yield f"  {bar} from {test['started'][change['run']]} on: {change['what']} changed"
+            yield f"  {bar} from {started[change['run']]} on: {change['what']} changed"
     yield ""
 
 
-def spark_cells(values: Sequence[float | None], blocks: str) -> list[str]:
-    """Return a character for each value, from 0 to the largest; a space for missing ones."""
-    top = max((value for value in values if value is not None), default=0) or 1
-    return [
-        " "
-        if value is None
-        else blocks[min(int(max(value, 0) / top * len(blocks)), len(blocks) - 1)]
-        for value in values
-    ]
-
-
-def _spark_row(characters: Sequence[str], first: int, breaks: Sequence[int], bar: str) -> str:
-    return "".join(
-        (bar if at in breaks and at > first else "") + cell
-        for at, cell in enumerate(characters)
-        if at >= first
+def newest_lowest_highest(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the text of the newest value of a row, and of its lowest and highest one."""
+    values = row["values"]
+    known = known_of(values)
+    newest, lowest, highest = (
+        format_figure(value, row["unit"]) for value in (values[-1], min(known), max(known))
     )
+    return newest, lowest, highest
+
+
+def _spark_row(characters: Sequence[str], first: int, breaks: set[int], bar: str) -> str:
+    text = ""
+    for at in range(first, len(characters)):
+        if at in breaks and at > first:
+            text += bar
+        text += characters[at]
+    return text
 
 
 def _day(started: str | None) -> str:
@@ -305,7 +355,8 @@ def _day(started: str | None) -> str:
 
 
 def _bound(row: dict[str, Any]) -> str:
-    sides = ((">=", row["minimum"]), ("<=", row["maximum"]))
-    return " and ".join(
-        f"{sign} {format_figure(bound, row['unit'])}" for sign, bound in sides if bound is not None
-    )
+    texts = []
+    for sign, bound in ((">=", row["minimum"]), ("<=", row["maximum"])):
+        if bound is not None:
+            texts.append(f"{sign} {format_figure(bound, row['unit'])}")
+    return " and ".join(texts)

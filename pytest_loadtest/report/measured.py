@@ -321,7 +321,11 @@ def _change_text(change: RunChange) -> str:
     if change.distribution:
         parts.append("payload mix")
     if change.end:
-        lost = f"ended: {change.foregone} could no longer hold" if change.foregone else "ended"
+        lost = (
+            f"ended: {change.unattainable} could no longer be met"
+            if change.unattainable
+            else "ended"
+        )
         parts.append(change.aborted or lost)
     return ", ".join(parts)
 

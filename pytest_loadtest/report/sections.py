@@ -1,10 +1,15 @@
-"""Facts of a run as text that several reports share, and the parts of the terminal's summary that only some runs have."""
+"""Facts of a run as text that several reports share, and parts of the terminal's summary.
+
+The parts are those that only some runs have: stages, size buckets, a search, a backlog.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.tables import Table, aligned, terminal_lines
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word, with_version
 from pytest_loadtest.verdict.observations import name_silent, samples_needed
@@ -19,17 +24,39 @@ if TYPE_CHECKING:
         RunDocument,
         StageEntry,
     )
-    from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
+    from pytest_loadtest.report.measurements_section import (
+        BreakdownEntry,
+        MeasurementsSection,
+        PartLatency,
+    )
     from pytest_loadtest.report.verdict_section import FindingEntry, PeakSection, StepEntry
 
 
 Labelled = tuple[str, str]
-"""A fact of the summary: its label and its text; the label is empty where the text continues the fact before."""
+"""A fact of the summary: its label and its text; no label where the text continues another."""
 UNKNOWN = "unknown"
 """The text of a statistic of a latency whose clocks disagree."""
 MARKS = {
-    Outcome.MET: ("✓", "ok"), Outcome.MISSED: ("✗", "XX"), Outcome.NO_DATA: ("?", "??"), Outcome.GENERATOR_LIMITED: ("!", "!!"),
+    Outcome.MET: ("✓", "ok"), Outcome.MISSED: ("✗", "XX"), Outcome.NO_DATA: ("?", "??"),
+    Outcome.GENERATOR_LIMITED: ("!", "!!"),
 }  # fmt: skip
+
+
+class Absences(NamedTuple):
+    """A report's words for what has no number.
+
+    :param value: not measured. :param part: a stage that never began.
+    :param lost: lost messages of a run in which nothing subscribes.
+    :param received: the delivered rate where nothing was received.
+    """
+
+    value: str
+    part: str
+    lost: str
+    received: str
+
+
+IN_TERMINAL: Final = Absences("-", "-", "-", "-")
 
 
 def worst_first(documents: Iterable[RunDocument]) -> list[RunDocument]:
@@ -37,8 +64,17 @@ def worst_first(documents: Iterable[RunDocument]) -> list[RunDocument]:
     return sorted(documents, key=lambda document: OUTCOMES.index(document.verdict.outcome))
 
 
+def outcome_counts(documents: Iterable[RunDocument]) -> str:
+    """Return the number of runs with each outcome, ``1 missed, 2 met``."""
+    counts = Counter(document.verdict.outcome for document in documents)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
+
+
 def causes_and_remedy(document: RunDocument) -> tuple[tuple[str, ...], str]:
-    """Return why the run cannot be judged, and what to change; the last reason of a slow generator is its remedy."""
+    """Return why the run cannot be judged, and what to change.
+
+    The last reason of a slow generator is its remedy.
+    """
     reasons = document.verdict.reasons
     if document.verdict.outcome is Outcome.GENERATOR_LIMITED and len(reasons) > 1:
         return reasons[:-1], reasons[-1]
@@ -71,38 +107,34 @@ def short_scale(factor: float) -> str:
 
 def scale_changes(document: RunDocument) -> str:
     """Return the reductions of a scaled run, ``rate 2.50 M → 2 000 msg/s``; empty for others."""
-    return (
-        ""
-        if document.scale is None
-        else ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
-    )
+    if document.scale is None:
+        return ""
+    return ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
+
+
+def version_text(broker: Mapping[str, Any]) -> str:
+    """Return the name of the target with its version."""
+    return with_version(str(broker.get("name")), str(broker.get("version")))
 
 
 def target_text(broker: Mapping[str, Any]) -> str:
     """Return the target with its version and its address."""
     if not broker:
         return "none was started"
-    stand_in = (
-        "" if broker.get("evidence", True) else " — a stand-in, no evidence about the real broker"
-    )
-    subscribers = (
-        f"{broker['subscriberUrl']} for subscribers" if broker.get("subscriberUrl") else None
-    )
-    where = ", ".join(
-        str(part) for part in (broker.get("mode"), broker.get("url"), subscribers) if part
-    )
-    return (
-        f"{with_version(str(broker.get('name')), str(broker.get('version')))} ({where}){stand_in}"
-    )
+    where = [str(broker[name]) for name in ("mode", "url") if broker.get(name)]
+    if broker.get("subscriberUrl"):
+        where.append(f"{broker['subscriberUrl']} for subscribers")
+    text = f"{version_text(broker)} ({', '.join(where)})"
+    if not broker.get("evidence", True):
+        text += " — a stand-in, no evidence about the real broker"
+    return text
 
 
 def restart_text(restart: Restart) -> str:
     """Return how long after its stop the broker was ready again."""
-    return (
-        "not ready again"
-        if restart.ready is None
-        else f"ready {format_duration(restart.ready - restart.down)} later"
-    )
+    if restart.ready is None:
+        return "not ready again"
+    return f"ready {format_duration(restart.ready - restart.down)} later"
 
 
 def delivered_text(
@@ -110,23 +142,38 @@ def delivered_text(
     nothing: str = "none",
     no_consumers: str = "nowhere (nothing subscribes)",
 ) -> str:
-    """Return the rate of delivery, or why there is none. :param nothing: text if nothing was received."""
+    """Return the rate of delivery, or why there is none.
+
+    :param nothing: text if nothing was received.
+    """
     if measured.throughput is None:
         return nothing if measured.subscriptions else no_consumers
     return format_rate(measured.throughput)
 
 
 def blocked_text(measured: MeasurementsSection) -> str:
-    """Return how long messages waited for the target's full window, and the share of the send delay."""
+    """Return how long messages waited for the target's full window, and the share of that delay."""
+    waited = f"{format_duration(measured.blocked)} summed over messages"
     share = format_value(measured.blocked_share, "ratio", 2)
-    return f"{format_duration(measured.blocked)} summed over messages, {share} of the send delay: the target's full window"
+    return f"{waited}, {share} of the send delay: the target's full window"
 
 
 def all_findings(document: RunDocument) -> Iterator[tuple[str, FindingEntry]]:
-    """Yield every finding with a prefix for its name: ``stage ramp: ``, or nothing for the whole run."""
-    yield from (("", finding) for finding in document.verdict.findings)
+    """Yield every finding with a prefix for its name: ``stage ramp: ``, or nothing."""
+    for finding in document.verdict.findings:
+        yield "", finding
     for stage in document.stages:
-        yield from ((f"stage {stage.name}: ", finding) for finding in stage.verdict.findings)
+        for finding in stage.verdict.findings:
+            yield f"stage {stage.name}: ", finding
+
+
+def missed_texts(document: RunDocument) -> list[str]:
+    """Return a sentence for each miss."""
+    return [
+        prefix + finding.text
+        for prefix, finding in all_findings(document)
+        if finding.outcome is Outcome.MISSED
+    ]
 
 
 def objective_name(finding: FindingEntry) -> str:
@@ -135,12 +182,18 @@ def objective_name(finding: FindingEntry) -> str:
 
 
 def has_number(finding: FindingEntry) -> bool:
-    """Return True if there is an observed value, or so many messages never came that none is needed."""
+    """Return True if there is an observed value, or a miss so certain that none is needed.
+
+    It is certain if too many messages never came.
+    """
     return finding.observed is not None or bool(finding.shown.over)
 
 
 def cause(finding: FindingEntry) -> str:
-    """Return why an objective has no number, or by how much it was missed: the text of its finding after the colon."""
+    """Return why an objective has no number, or by how much it was missed.
+
+    It is the text of its finding after the colon.
+    """
     return finding.text.removeprefix(finding.name).partition(": ")[2]
 
 
@@ -154,66 +207,84 @@ def labelled(facts: Iterable[Labelled]) -> Iterator[str]:
     return (f"  {label:<10} {text}" for label, text in facts)
 
 
-def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """Return rows with columns as wide as their widest cell; ``align`` has ``<`` or ``>`` for each column."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+def continued(label: str, texts: Iterable[str]) -> Iterator[Labelled]:
+    """Yield the texts as one fact: only the first has the label."""
+    for text in texts:
+        yield label, text
+        label = ""
+
+
+STAGE_HEAD: Final = ("for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
 
 
 def stages(document: RunDocument, unicode: bool) -> Iterable[str]:
     """Yield a row for each stage, then the objectives that were missed in them."""
     if not document.stages:
         return
-    rows: list[tuple[str, ...]] = [
-        ("", "stage", "for", "offered", "delivered", "end-to-end p50", "p99", "max", "lost")
-    ]
-    rows += [
-        (mark(stage.verdict.outcome, unicode), stage.name, *_stage_cells(stage))
-        for stage in document.stages
-    ]
-    yield from (f"  {row}" for row in aligned(rows, "<<>>>>>>>"))
+    rows = []
+    for stage in document.stages:
+        outcome = mark(stage.verdict.outcome, unicode)
+        rows.append((outcome, stage.name, *stage_cells(stage, IN_TERMINAL)))
+    yield from terminal_lines(Table(head=("", "stage", *STAGE_HEAD), align="<<>>>>>>>", rows=rows))
     for stage in document.stages:
         if stage.measurements is None:
-            yield f"  {mark(stage.verdict.outcome, unicode)} stage {stage.name} {stage.verdict.reasons[0]}"
+            outcome = mark(stage.verdict.outcome, unicode)
+            yield f"  {outcome} stage {stage.name} {stage.verdict.reasons[0]}"
             continue
-        missed = (
-            finding for finding in stage.verdict.findings if finding.outcome is Outcome.MISSED
-        )
-        yield from (
-            f"  {mark(Outcome.MISSED, unicode)} stage {stage.name}: {finding.text}"
-            for finding in missed
-        )
+        for finding in stage.verdict.findings:
+            if finding.outcome is Outcome.MISSED:
+                yield f"  {mark(Outcome.MISSED, unicode)} stage {stage.name}: {finding.text}"
 
 
-def _stage_cells(stage: StageEntry) -> tuple[str, ...]:
-    m = stage.measurements
-    if m is None:
-        return ("-",) * 7
+def stage_cells(stage: StageEntry, absences: Absences) -> tuple[str, ...]:
+    """Return the cells of a stage below :data:`STAGE_HEAD`."""
+    measured = stage.measurements
+    if measured is None:
+        return (absences.part,) * len(STAGE_HEAD)
     return (
-        format_duration(m.duration), format_rate(m.rate), "-" if m.throughput is None else format_rate(m.throughput),
-        *percentiles(m.latencies["endToEnd"], "p50", "p99"), _lost(m.counts["lost"], m),
-    )  # fmt: skip
+        format_duration(measured.duration),
+        format_rate(measured.rate),
+        delivered_text(measured, absences.received, absences.received),
+        *percentiles(measured.latencies["endToEnd"], "p50", "p99", absent=absences.value),
+        _lost(measured.counts["lost"], measured, absences),
+    )
 
 
 def delay_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
-    """Yield the number of delayed messages that came out of order, and the size of the broker's index of them."""
-    swapped, index = measured.counts.get("outOfDueOrder"), measured.delayed_index
+    """Yield the number of delayed messages out of order, and the size of the broker's index."""
+    swapped = measured.counts.get("outOfDueOrder")
     if swapped is not None:
-        yield (
-            "delayed",
-            f"{counted(swapped, 'copy', 'copies')} after one that is due more than a tick later",
-        )
+        copies = counted(swapped, "copy", "copies")
+        yield "delayed", f"{copies} after one that is due more than a tick later"
+    index = measured.delayed_index
     if index is not None:
         each = format_value(index.bytes_per_message, "B")
-        yield (
-            "index",
-            f"{each} a message, {format_size(index.bytes)} for {exact(index.messages)} delayed",
-        )
+        whole = f"{format_size(index.bytes)} for {exact(index.messages)} delayed"
+        yield "index", f"{each} a message, {whole}"
+
+
+PART_HEAD: Final = (
+    "due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99",
+)  # fmt: skip
+
+
+def part_table(
+    kind: str,
+    parts: Sequence[BreakdownEntry],
+    measured: MeasurementsSection,
+    absences: Absences = IN_TERMINAL,
+    caption: str = "",
+) -> Table:
+    """Return a row for each topic or size bucket. :param kind: the head of its first column."""
+    rows = []
+    for part in parts:
+        cells = [part.name, exact(part.offered), exact(part.sent), exact(part.received)]
+        cells.append(_lost(part.lost, measured, absences))
+        cells += percentiles(part.end_to_end, "p50", "p99", absent=absences.value)
+        publish_p99, _ = percentiles(part.publish, "p99", absent=absences.value)
+        rows.append((*cells, publish_p99))
+    align = "<" + ">" * len(PART_HEAD)
+    return Table(caption=caption, head=(kind, *PART_HEAD), align=align, rows=rows)
 
 
 def buckets(document: RunDocument) -> Iterable[str]:
@@ -221,34 +292,9 @@ def buckets(document: RunDocument) -> Iterable[str]:
     measured = document.measurements
     if measured is None:
         return
-    parts = measured.buckets
-    if not any(finding.bucket for finding in document.verdict.findings) and not any(
-        part.lost for part in parts
-    ):
-        return
-    rows: list[tuple[str, ...]] = [
-        (
-            "size bucket",
-            "due",
-            "sent",
-            "received",
-            "lost",
-            "end-to-end p50",
-            "p99",
-            "max",
-            "publish p99",
-        )
-    ]
-    for part in parts:
-        publish = percentiles(part.publish, "p99")[0]
-        counts = (
-            exact(part.offered),
-            exact(part.sent),
-            exact(part.received),
-            _lost(part.lost, measured),
-        )
-        rows.append((part.name, *counts, *percentiles(part.end_to_end, "p50", "p99"), publish))
-    yield from (f"  {row}" for row in aligned(rows, "<>>>>>>>>"))
+    bounded = any(finding.bucket for finding in document.verdict.findings)
+    if bounded or any(part.lost for part in measured.buckets):
+        yield from terminal_lines(part_table("size bucket", measured.buckets, measured))
 
 
 def only_connects(measured: MeasurementsSection) -> bool:
@@ -257,29 +303,34 @@ def only_connects(measured: MeasurementsSection) -> bool:
 
 
 def connection_facts(document: RunDocument) -> Iterator[Labelled]:
-    """Yield the rate of opening connections if it was limited or the run did nothing else, and the number lost later."""
+    """Yield the rate of opening connections, and the number lost later.
+
+    There is such a fact if the rate was limited, or the run did nothing else.
+    """
     measured = document.measurements
     opening = None if measured is None else measured.opening
     if measured is None or opening is None:
         return
+    pace = "as fast as possible"
+    if opening.rate is not None:
+        pace = f"{_per_second(opening.rate)} requested"
+    achieved = f"{_per_second(opening.achieved)} in {format_duration(opening.took)}"
+    text = f"{exact(opening.connections)}, {pace}, {achieved}"
+    text += f" ({opening.busiest} {opening.cpu:.2f} cores)"
+    if opening.alone:
+        text += f", held for {format_duration(measured.duration)}"
     lost = document.driver.get("losses")
-    pace = (
-        "as fast as possible" if opening.rate is None else f"{_per_second(opening.rate)} requested"
-    )
-    held = f", held for {format_duration(measured.duration)}" if opening.alone else ""
-    gone = "" if lost is None else f", {exact(lost) if lost else 'none'} lost after that"
-    text = f"{exact(opening.connections)}, {pace}, {_per_second(opening.achieved)} in {format_duration(opening.took)}"
-    yield "connected", f"{text} ({opening.busiest} {opening.cpu:.2f} cores){held}{gone}"
+    if lost is not None:
+        text += f", {exact(lost) if lost else 'none'} lost after that"
+    yield "connected", text
 
 
 def incident_facts(document: RunDocument) -> Iterator[Labelled]:
-    """Yield what happened to connections and sessions although the run went on, with the number of each."""
+    """Yield what happened to connections and sessions although the run went on, and how often."""
     incidents = document.driver.get("incidents")
     if incidents:
-        yield (
-            "incidents",
-            "; ".join(f"{exact(count)} × {text}" for text, count in incidents.items()),
-        )
+        texts = (f"{exact(count)} × {text}" for text, count in incidents.items())
+        yield "incidents", "; ".join(texts)
 
 
 def _per_second(rate: float) -> str:
@@ -290,11 +341,14 @@ def custom(measured: MeasurementsSection) -> Iterable[str]:
     """Yield a row for each metric of the users' own code."""
     if measured.custom:
         rows = aligned([(name, value.shown) for name, value in measured.custom.items()], "<<")
-        yield from (f"  {'' if at else 'custom':<10} {row}" for at, row in enumerate(rows))
+        yield from labelled(continued("custom", rows))
 
 
 def silent_text(measured: MeasurementsSection) -> str:
-    """Name the subscriptions and streams of which nothing arrived, at most ten of each; '' if there are none, or that is unknown."""
+    """Name the subscriptions and streams of which nothing arrived, at most ten of each.
+
+    The text is empty if there are none, or that is unknown.
+    """
     silent = measured.silent
     if silent is None or not silent.count:
         return ""
@@ -309,23 +363,26 @@ def peak(document: RunDocument, unicode: bool) -> Iterable[str]:
     yield f"  peak       {answer(section)}"
     yield f"             {limit(section)}"
     if section.implicit_only:
-        held = ", ".join(
-            f"{finding.name} {finding.shown.bound}" for finding in document.verdict.findings
+        findings = document.verdict.findings
+        held = ", ".join(f"{finding.name} {finding.shown.bound}" for finding in findings)
+        why = "the profile has no objectives, so the implicit ones had to hold"
+        yield f"             {why}: {held}; there is no bound on latency"
+    rows = []
+    for step in section.steps:
+        figures = step_cells(step, section.unit, "-")
+        rows.append(
+            (mark(step.outcome, unicode), str(step.number), *figures, step_purpose(step), step.text)
         )
-        yield f"             the profile has no objectives, so the implicit ones had to hold: {held}; there is no bound on latency"
-    rows = [
-        ("", "step", "rate", "for", "delivered", "", ""),
-        *(_step(step, section.unit, unicode) for step in section.steps),
-    ]
-    yield from (f"  {row}" for row in aligned(rows, "<>>>><<"))
+    head = ("", "step", "rate", "for", "delivered", "", "")
+    yield from terminal_lines(Table(head=head, align="<>>>><<", rows=rows))
 
 
-def _step(step: StepEntry, unit: str, unicode: bool) -> tuple[str, ...]:
-    delivered = "-" if step.throughput is None else precise(step.throughput, "msg/s")
-    return (
-        mark(step.outcome, unicode), str(step.number), precise(step.rate, unit), format_duration(step.duration), delivered,
-        step_purpose(step), step.text,
-    )  # fmt: skip
+def step_cells(step: StepEntry, unit: str, absent: str) -> tuple[str, str, str]:
+    """Return the rate of a step, how long it was held, and the delivered rate."""
+    delivered = absent
+    if step.throughput is not None:
+        delivered = precise(step.throughput, "msg/s")
+    return precise(step.rate, unit), format_duration(step.duration), delivered
 
 
 def step_purpose(step: StepEntry) -> str:
@@ -337,97 +394,108 @@ def answer(section: PeakSection) -> str:
     """Return for example ``19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed``."""
     if section.rate is None:
         return "none: no rate held"
+    text = "at least " if section.at_least else ""
+    text += precise(section.rate, section.unit)
     held = [
         step.duration
         for step in section.steps
         if step.rate == section.rate and step.outcome is Outcome.MET
     ]
-    text = f"{'at least ' if section.at_least else ''}{precise(section.rate, section.unit)}"
     if held:
         text += f", held for {format_duration(max(held))}"
-    text += "" if section.confirmed else ", not confirmed by a longer hold"
-    return (
-        text
-        if section.high is None
-        else f"{text}; {precise(section.high, section.unit)} was missed"
-    )
+    if not section.confirmed:
+        text += ", not confirmed by a longer hold"
+    if section.high is not None:
+        text += f"; {precise(section.high, section.unit)} was missed"
+    return text
 
 
 def precise(rate: float, unit: str) -> str:
-    """Format a rate of a search with enough digits to distinguish rates that differ by 0.1 %."""
+    """Format a rate of a search with digits that distinguish rates that differ by 0.1 %."""
     if unit == "B/s":
         return f"{format_size(rate)}/s"
-    return f"{exact(round(rate)) if rate >= 1000 else f'{rate:.5g}'} msg/s"
+    number = exact(round(rate)) if rate >= 1000 else f"{rate:.5g}"
+    return f"{number} msg/s"
 
 
 def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
-    """Yield the time in which a backlog was built and drained, and the publish latency during the drain."""
+    """Yield how long a backlog was built and drained, and the publish latency during the drain."""
     backlog = document.backlog
     if backlog is None:
         return
-    rate = (
-        "at an unknown rate"
-        if backlog.drain_rate is None
-        else f"at {format_rate(backlog.drain_rate)}"
-    )
-    built = f"{exact(backlog.messages)} deliveries, {format_size(backlog.bytes)}, built in {format_duration(backlog.build)}"
-    yield "backlog", f"{built}, {_drained(backlog)} {rate}"
-    latency = backlog.publish_during_drain
-    p50, p99, _ = percentiles(latency, "p50", "p99")
-    yield (
-        "",
-        f"publish latency during the drain: {'not measured' if latency is None else f'p50 {p50}, p99 {p99}'}",
-    )
+    size = f"{exact(backlog.messages)} deliveries, {format_size(backlog.bytes)}"
+    rate = "at an unknown rate"
+    if backlog.drain_rate is not None:
+        rate = f"at {format_rate(backlog.drain_rate)}"
+    built = f"built in {format_duration(backlog.build)}"
+    yield "backlog", f"{size}, {built}, {_drained(backlog)} {rate}"
+    shown = "not measured"
+    if backlog.publish_during_drain is not None:
+        p50, p99, _ = percentiles(backlog.publish_during_drain, "p50", "p99")
+        shown = f"p50 {p50}, p99 {p99}"
+    yield "", f"publish latency during the drain: {shown}"
 
 
 def _drained(backlog: BacklogSection) -> str:
     if backlog.drained is None:
         first, last = backlog.drained_between or (None, None)
-        start, until = (
-            "an unknown time" if ns is None else format_duration(ns) for ns in (first, last)
-        )
-        return f"drained between {start} and {until} ({exact(backlog.uncounted)} second or doubtful copies)"
+        copies = f"{exact(backlog.uncounted)} second or doubtful copies"
+        return f"drained between {_end_of_drain(first)} and {_end_of_drain(last)} ({copies})"
     if backlog.drained:
         return f"drained in {format_duration(backlog.drain or 0)}"
     # Older results have the time of the wait as that of the drain.
-    waited = format_duration((backlog.drain if backlog.waited is None else backlog.waited) or 0)
-    left = f"more than {exact(backlog.allowed)}" if backlog.left is None else exact(backlog.left)
+    waited = backlog.drain if backlog.waited is None else backlog.waited
+    left = f"more than {exact(backlog.allowed)}"
+    text = ""
+    if backlog.left is not None:
+        left = exact(backlog.left)
+        if backlog.left >= backlog.messages:
+            text = "never: it did not shrink, and was "
     waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
-    never = (
-        "never: it did not shrink, and was "
-        if backlog.left is not None and backlog.left >= backlog.messages
-        else ""
+    return (
+        f"{text}NOT drained within {format_duration(waited or 0)} (backlogDrainTimeout; {waiting})"
     )
-    return f"{never}NOT drained within {waited} (backlogDrainTimeout; {waiting})"
+
+
+def _end_of_drain(ns: int | None) -> str:
+    return "an unknown time" if ns is None else format_duration(ns)
 
 
 def limit(section: PeakSection) -> str:
     """Return the limit of a search as a sentence."""
+    match section.limit:
+        case "generator":
+            text = "the generator, not the target: add workers (-n) to see more"
+        case "maximum":
+            text = "search.max, not the target: raise it to see more"
+        case "none":
+            text = "unknown" if section.rate is not None else "the objectives held at no rate tried"
+        case _:
+            text = "the target"
     first = "" if section.broke_first is None else f"; {section.broke_first} broke first"
-    if section.limit == "generator":
-        return f"limit: the generator, not the target: add workers (-n) to see more{first}"
-    if section.limit == "maximum":
-        return f"limit: search.max, not the target: raise it to see more{first}"
-    if section.limit == "none":
-        return (
-            f"limit: unknown{first}"
-            if section.rate is not None
-            else f"limit: the objectives held at no rate tried{first}"
-        )
-    return f"limit: the target{first}"
+    return f"limit: {text}{first}"
 
 
 def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> tuple[str, ...]:
-    """Format these percentiles, and the largest value. :param absent: the text of each if nothing was measured."""
-    if latency is None or latency.clocks_disagree:
-        return (absent if latency is None else UNKNOWN,) * (len(names) + 1)
+    """Format these percentiles, and the largest value.
+
+    :param absent: the text of each if nothing was measured.
+    """
+    if latency is None:
+        return (absent,) * (len(names) + 1)
+    if latency.clocks_disagree:
+        return (UNKNOWN,) * (len(names) + 1)
+    shown = [_percentile_text(latency, name) for name in names]
+    largest = "never" if latency.maximum is None else format_duration(latency.maximum)
+    return (*shown, largest)
+
+
+def _percentile_text(latency: PartLatency, name: str) -> str:
+    value = latency.percentiles[name]
+    if value is not None:
+        return format_duration(value)
     due = latency.samples + latency.never_came
-    values = ((latency.percentiles[name], due < samples_needed(float(name[1:]))) for name in names)
-    shown = (
-        format_duration(value) if value is not None else "too few" if too_few else "never"
-        for value, too_few in values
-    )
-    return (*shown, "never" if latency.maximum is None else format_duration(latency.maximum))
+    return "too few" if due < samples_needed(float(name[1:])) else "never"
 
 
 def mean_text(latency: PartLatency) -> str:
@@ -440,8 +508,10 @@ def samples_text(latency: PartLatency) -> str:
     return exact(latency.samples) + (", clocks disagree" if latency.clocks_disagree else "")
 
 
-def _lost(lost: int | None, measured: MeasurementsSection) -> str:
-    return exact(lost) if measured.subscriptions and lost is not None else "-"
+def _lost(lost: int | None, measured: MeasurementsSection, absences: Absences) -> str:
+    if lost is None or not measured.subscriptions:
+        return absences.lost
+    return exact(lost)
 
 
 def format_figure(value: float | None, unit: str, absent: str = "-") -> str:
@@ -451,3 +521,8 @@ def format_figure(value: float | None, unit: str, absent: str = "-") -> str:
     if unit == "cores":
         return f"{value:.2f} cores"
     return f"{format_size(value)}/s" if unit == "B/s" else format_value(value, unit)
+
+
+def known_of(values: Iterable[float | None]) -> list[float]:
+    """Return the values without those that are unknown."""
+    return [value for value in values if value is not None]

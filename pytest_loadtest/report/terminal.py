@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
-from pytest_loadtest.report.sections import aligned, mark
+from pytest_loadtest.report.sections import known_of, mark
+from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.values.quantities import (
     SECOND,
     format_bits,
@@ -24,6 +24,7 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_loadtest.metrics.measurements import Lost
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
     from pytest_loadtest.report.verdict_section import FindingEntry
@@ -47,8 +48,8 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
         *_headline(document),
         *sections.peak(document, unicode),
         *_objectives(document, unicode),
+        *sections.stages(document, unicode),
     ]
-    lines += sections.stages(document, unicode)
     measured = document.measurements
     if measured is not None and sections.only_connects(measured):
         lines += [
@@ -77,46 +78,48 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     lines += sections.labelled(bottleneck.broker_facts(document.bottleneck))
     lines += bottleneck.bottleneck_lines(document.bottleneck)
     lines.append(f"  results    {document.results}")
-    return [visible(line if unicode else line.translate(_TO_ASCII)) for line in lines]
+    if not unicode:
+        lines = [line.translate(_TO_ASCII) for line in lines]
+    return list(map(visible, lines))
 
 
 _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "|", "→": ">", "…": "."})
 
 
 def _headline(document: RunDocument) -> Iterable[str]:
-    verdict, driver = document.verdict, document.driver
-    findings = [finding for _, finding in sections.all_findings(document)]
-    missed = sum(finding.outcome is Outcome.MISSED for finding in findings)
-    of = f" ({missed} of {len(findings)} objectives)" if verdict.outcome is Outcome.MISSED else ""
+    verdict = document.verdict
     title = sections.titled(document.test, document.profile.name, document.workload)
-    yield f"{title} · {verdict.outcome.upper()}{of}"
+    title += f" · {verdict.outcome.upper()}"
+    if verdict.outcome is Outcome.MISSED:
+        missed = len(sections.missed_texts(document))
+        title += f" ({missed} of {len(list(sections.all_findings(document)))} objectives)"
+    yield title
     if scale := sections.scale_of(document):
+        line = f"  {scale.upper()} — says nothing about the full load"
         changes = sections.scale_changes(document)
-        yield f"  {scale.upper()} — says nothing about the full load{f' ({changes})' if changes else ''}"
-    yield from _reasons(document)
-    yield from (f"  note       {note}" for note in document.notes)
+        yield f"{line} ({changes})" if changes else line
+    causes, remedy = sections.causes_and_remedy(document)
+    yield from sections.labelled(sections.continued("because", causes))
+    if remedy:
+        yield f"  remedy     {remedy}"
+    for note in document.notes:
+        yield f"  note       {note}"
     yield f"  target     {_target(document.broker)}"
     for restart in document.restarts:
         ended = f"{restart.node} ended" if restart.node else "restarted"
-        yield f"  broker     {ended} {format_duration(restart.down)} into the phase, {sections.restart_text(restart)}"
+        when = f"{format_duration(restart.down)} into the phase"
+        yield f"  broker     {ended} {when}, {sections.restart_text(restart)}"
     yield from _driver(document)
     yield from sections.labelled(sections.incident_facts(document))
-    if unset := driver.get("not_applied"):
+    if unset := document.driver.get("not_applied"):
         yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
 
 
-def _reasons(document: RunDocument) -> Iterable[str]:
-    causes, remedy = sections.causes_and_remedy(document)
-    yield from (f"  {'' if at else 'because':<10} {cause}" for at, cause in enumerate(causes))
-    if remedy:
-        yield f"  {'remedy':<10} {remedy}"
-
-
 def _target(broker: Mapping[str, Any]) -> str:
-    settings = ", ".join(
-        f"{name}={value}" for name, value in (broker.get("settings") or {}).items()
-    )
-    return sections.target_text(broker) + (f" · {settings}" if settings else "")
+    text = sections.target_text(broker)
+    if settings := broker.get("settings"):
+        text += " · " + ", ".join(f"{name}={value}" for name, value in settings.items())
+    return text
 
 
 def _driver(document: RunDocument) -> Iterable[str]:
@@ -132,83 +135,84 @@ def _checked_parts(document: RunDocument) -> str:
 
 
 def _objectives(document: RunDocument, unicode: bool) -> Iterable[str]:
-    """Yield misses and unknown results first, the others in the order of the profile; implicit ones that held share a line."""
-    verdict = document.verdict
-    rows: list[tuple[str, ...]] = [("objective", "observed", "bound", "samples", "")]
-    marks = [" "]
-    findings = sorted(verdict.findings, key=lambda finding: MISSES_FIRST.index(finding.outcome))
-    held = [finding for finding in findings if finding.implicit and finding.outcome is Outcome.MET]
-    for finding in findings:
-        if finding not in held:
-            rows.append(_row(finding, verdict.reasons))
+    """Yield misses and unknown results first, the others in the order of the profile.
+
+    Implicit objectives that held share a line.
+    """
+    rows = []
+    marks = []
+    held = []
+    notes = {"corrupt": _checked_parts(document)}
+    findings = document.verdict.findings
+    for finding in sorted(findings, key=lambda finding: MISSES_FIRST.index(finding.outcome)):
+        if finding.implicit and finding.outcome is Outcome.MET:
+            note = notes.get(finding.metric, "")
+            held.append(f"{finding.name} {finding.shown.observed}{note}")
+        else:
+            rows.append(_row(finding, document.verdict.reasons))
             marks.append(mark(finding.outcome, unicode))
-    if len(rows) > 1:
-        width = max(map(len, marks))
-        yield from (
-            f"  {sign:<{width}} {row}"
-            for sign, row in zip(marks, aligned(rows, "<><><"), strict=True)
-        )
+    if rows:
+        head = ("objective", "observed", "bound", "samples", "")
+        yield from terminal_lines(Table(head=head, align="<><><", rows=rows), marks)
     if held:
-        notes = {"corrupt": _checked_parts(document)}
-        listed = ", ".join(
-            f"{finding.name} {finding.shown.observed}{notes.get(finding.metric, '')}"
-            for finding in held
-        )
-        yield f"  {mark(Outcome.MET, unicode)} implicit: {listed}"
+        yield f"  {mark(Outcome.MET, unicode)} implicit: {', '.join(held)}"
 
 
 def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return the cells of a finding, with the cause if there is no number and the headline does not state it already."""
-    shown, name, samples = finding.shown, sections.objective_name(finding), _samples(finding)
-    if sections.has_number(finding):
-        return name, shown.observed, shown.bound, samples, shown.over
-    cause = sections.cause(finding)
-    return (
-        name,
-        finding.outcome,
-        shown.bound,
-        samples,
-        "" if cause in reasons or finding.text in reasons else cause,
-    )
+    """Return the cells of a finding, with the cause if there is no number.
 
-
-def _samples(finding: FindingEntry) -> str:
-    return "-" if finding.samples is None else exact(finding.samples)
+    A cause that the headline states already is left out.
+    """
+    shown = finding.shown
+    observed = shown.observed
+    note = shown.over
+    if not sections.has_number(finding):
+        observed = finding.outcome
+        note = sections.cause(finding)
+        if note in reasons or finding.text in reasons:
+            note = ""
+    samples = "-" if finding.samples is None else exact(finding.samples)
+    return sections.objective_name(finding), observed, shown.bound, samples, note
 
 
 def _rates(measured: MeasurementsSection) -> Iterable[str]:
+    offered = format_rate(measured.rate)
+    sent = format_rate(measured.publish_rate)
+    delivered = sections.delivered_text(measured)
+    messages = f"offered {offered}, sent {sent}, delivered {delivered}"
     per_second = measured.bytes_sent / (measured.duration / 1e9)
-    offered, sent, delivered = (
-        format_rate(measured.rate),
-        format_rate(measured.publish_rate),
-        sections.delivered_text(measured),
-    )
-    yield (
-        f"  rate       offered {offered}, sent {sent}, delivered {delivered}"
-        f" for {format_duration(measured.duration)} · {format_size(per_second)}/s, {format_bits(per_second * 8)}{_fanned_out(measured)}"
-    )
+    payload = f"{format_size(per_second)}/s, {format_bits(per_second * 8)}{_fanned_out(measured)}"
+    yield f"  rate       {messages} for {format_duration(measured.duration)} · {payload}"
 
 
 def _fanned_out(measured: MeasurementsSection) -> str:
-    """Return the rate out of the target if each message goes to several subscriptions: received messages × mean size, by size bucket."""
-    parts, seconds = [part for part in measured.buckets if part.sent], measured.duration / 1e9
+    """Return the rate out of the target if each message goes to several subscriptions.
+
+    It is the sum of received messages × mean size, by size bucket.
+    """
+    parts = [part for part in measured.buckets if part.sent]
     if measured.subscriptions < 2 or not parts:
         return ""
+    seconds = measured.duration / 1e9
     received = sum(part.received_in_time * part.bytes_sent / part.sent for part in parts)
-    return f"; out of the target {format_rate(measured.count('receivedInTime') / seconds)}, {format_bits(received * 8 / seconds)}"
+    rate = format_rate(measured.count("receivedInTime") / seconds)
+    return f"; out of the target {rate}, {format_bits(received * 8 / seconds)}"
 
 
 def latency_rows(
     latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS
 ) -> list[str]:
-    """Return the keys of the rows in a table of latencies: those that every run has, then the others of this run."""
+    """Return the keys of the rows in a table of latencies.
+
+    Those that every run has come first, then the others of this run.
+    """
     return [key for key in ROWS if key in always or (key in latencies and key not in ALWAYS)]
 
 
 def _latencies(
     latencies: Mapping[str, LatencySection | None], always: Sequence[str] = ALWAYS
 ) -> Iterable[str]:
-    rows: list[tuple[str, ...]] = [("latency", *COLUMNS, "max", "mean", "samples")]
+    rows: list[tuple[str, ...]] = []
     for key in latency_rows(latencies, always):
         latency = latencies[key]
         if latency is None:
@@ -217,32 +221,36 @@ def _latencies(
         shown = sections.percentiles(latency, *COLUMNS)
         samples = sections.samples_text(latency) + never_came(latency.never_came)
         rows.append((ROWS[key], *shown, sections.mean_text(latency), samples))
-    return (f"  {row}" for row in aligned(rows, "<>>>>>>>"))
+    head = ("latency", *COLUMNS, "max", "mean", "samples")
+    return terminal_lines(Table(head=head, align="<>>>>>>>", rows=rows))
 
 
 def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
     counts = measured.counts
-    yield "  out        " + _listed(
-        counts, ("offered", "sent", "acked", "failed", "dropped", "unknown")
-    )
+    sent = ("offered", "sent", "acked", "failed", "dropped", "unknown")
+    yield f"  out        {_listed(counts, sent)}"
     if not measured.subscriptions:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
         return
+    due = f"{exact(measured.count('acked') * measured.subscriptions)} due"
     received = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
         received += f" ({exact(measured.count('duplicatesOfResent'))} of resent messages)"
     wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"))
-    yield f"  in         {exact(measured.count('acked') * measured.subscriptions)} due, {received}, {wrong}{checked}"
+    yield f"  in         {due}, {received}, {wrong}{checked}"
     yield from _silent(measured)
-    ranges = measured.lost
-    for label, lost in zip(
-        itertools.chain(("lost",), itertools.repeat("")), ranges[:MOST_RANGES], strict=False
-    ):
-        last = "" if lost.last == lost.first else f"–{lost.last}"
-        yield f"  {label:<10} {lost.first}{last} of stream {lost.stream} (topic {lost.topic}, subscription {lost.subscription})"
-    if len(ranges) > MOST_RANGES:
-        yield f"             … and {counted(len(ranges) - MOST_RANGES, 'more range')} in results.json"
+    ranges = map(_range_text, measured.lost[:MOST_RANGES])
+    yield from sections.labelled(sections.continued("lost", ranges))
+    more = len(measured.lost) - MOST_RANGES
+    if more > 0:
+        yield f"             … and {counted(more, 'more range')} in results.json"
+
+
+def _range_text(lost: Lost) -> str:
+    last = "" if lost.last == lost.first else f"–{lost.last}"
+    where = f"topic {lost.topic}, subscription {lost.subscription}"
+    return f"{lost.first}{last} of stream {lost.stream} ({where})"
 
 
 def _silent(measured: MeasurementsSection) -> Iterable[str]:
@@ -251,50 +259,65 @@ def _silent(measured: MeasurementsSection) -> Iterable[str]:
 
 
 def _listed(counts: Mapping[str, int | None], keys: Sequence[str]) -> str:
-    values = ((_LABELS[key], counts[key]) for key in keys)
-    return ", ".join(
-        f"{label} {'not applicable' if value is None else exact(value)}" for label, value in values
-    )
+    return ", ".join(f"{_LABELS[key]} {count_text(counts[key])}" for key in keys)
+
+
+def count_text(count: int | None) -> str:
+    """Format a count; None: it does not apply to the run."""
+    return "not applicable" if count is None else exact(count)
 
 
 def _generator(measured: MeasurementsSection) -> Iterable[str]:
-    """Yield the busiest workers; the time of waiting for the target's full window has its own line, because the target causes it."""
+    """Yield the busiest workers.
+
+    The time of waiting for the target's full window has its own line, because the target causes it.
+    """
     workers = sorted(measured.workers, key=lambda worker: worker.cpu, reverse=True)
     if workers:
         busiest = ", ".join(f"{worker.worker} {worker.cpu:.2f} cores" for worker in workers[:4])
-        more = f" and {len(workers) - 4} more" if len(workers) > 4 else ""
+        if len(workers) > 4:
+            busiest += f" and {len(workers) - 4} more"
         longest = max(worker.longest_stall for worker in workers)
         stalled = f"longest stall {format_duration(longest)}" if longest else "no stalls"
-        yield f"  generator  {busiest}{more} · {stalled} · GC {format_duration(max(worker.gc for worker in workers))}"
+        collected = format_duration(max(worker.gc for worker in workers))
+        yield f"  generator  {busiest} · {stalled} · GC {collected}"
     if measured.blocked:
         yield f"  blocked    {sections.blocked_text(measured)}"
 
 
 def _plots(measured: MeasurementsSection, unicode: bool) -> Iterable[str]:
-    seconds = measured.duration // SECOND or 1  # the seconds of the drain have no rate
-    received, latencies = measured.series.received[:seconds], measured.series.end_to_end_p99
+    # The seconds of the drain have no rate.
+    received = measured.series.received[: measured.duration // SECOND or 1]
     if len(received) < 2:
         return
     blocks = BLOCKS if unicode else ASCII_BLOCKS
-    yield f"  received/s {sparkline(received, blocks, worst=min)}  {format_count(min(received))} to {format_count(max(received))}"
-    known = [value for value in latencies if value is not None]
+    ends = f"{format_count(min(received))} to {format_count(max(received))}"
+    yield f"  received/s {sparkline(received, blocks, worst=min)}  {ends}"
+    latencies = measured.series.end_to_end_p99
+    known = known_of(latencies)
     if known:
-        yield f"  p99/s      {sparkline(latencies, blocks, worst=max)}  {format_duration(min(known))} to {format_duration(max(known))}"
+        ends = f"{format_duration(min(known))} to {format_duration(max(known))}"
+        yield f"  p99/s      {sparkline(latencies, blocks, worst=max)}  {ends}"
 
 
 def sparkline(values: Sequence[float | None], blocks: str, *, worst: Any) -> str:
-    """Return one character for each second, from 0 to the largest value; a space where nothing was measured.
+    """Return one character for each second, from 0 to the largest value; a space for unknown ones.
 
-    :param worst: ``min`` or ``max``: selects one of several seconds if the run is longer than the plot.
+    :param worst: ``min`` or ``max``: selects one of several seconds if the run is longer than the
+        plot.
     """
     step = -(-len(values) // WIDTH)
-    known = [
-        [value for value in values[at : at + step] if value is not None]
-        for at in range(0, len(values), step)
-    ]
-    picked = [worst(group) if group else None for group in known]
-    top = max((value for value in picked if value is not None), default=0) or 1
-    return "".join(
-        " " if value is None else blocks[min(int(value / top * len(blocks)), len(blocks) - 1)]
-        for value in picked
-    )
+    picked = []
+    for at in range(0, len(values), step):
+        picked.append(worst(known_of(values[at : at + step]), default=None))
+    return "".join(spark_cells(picked, blocks))
+
+
+def spark_cells(values: Sequence[float | None], blocks: str) -> list[str]:
+    """Return a character for each value, from 0 to the largest; a space for missing ones."""
+    top = max(known_of(values), default=0) or 1
+    cells = []
+    for value in values:
+        height = int(max(value or 0, 0) / top * len(blocks))
+        cells.append(" " if value is None else blocks[min(height, len(blocks) - 1)])
+    return cells

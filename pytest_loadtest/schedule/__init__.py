@@ -1,1 +1,3 @@
-"""The intended time and the stream of every message; topology and its shares for workers; changes while load runs."""
+"""The intended time and the stream of every message; topology and its shares for workers; changes
+while load runs.
+"""

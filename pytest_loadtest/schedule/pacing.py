@@ -1,12 +1,17 @@
 """The intended time of every message, computed from its number, without a clock.
 
-The run's messages are numbered 0, 1, 2 … in the order in which they are due. At a constant rate message ``g`` is due ``g / rate`` seconds
-after the phase's start. If the rate changes, it is due when the integral of the rate reaches ``g``. With ``P`` streams, stream ``s`` has
-the messages ``s, s + P, s + 2P, …``: message ``k`` of stream ``s`` has the number ``s + k·P``. So the offered load is one even train,
-whatever the number of workers, and the shares add up exactly.
+The run's messages are numbered 0, 1, 2 … in the order in which they are due. At a constant rate
+message ``g`` is due ``g / rate`` seconds after the phase's start. If the rate changes, it is due
+when the integral of the rate reaches ``g``. With ``P`` streams, stream ``s`` has the messages
+``s, s + P, s + 2P, …``: message ``k`` of stream ``s`` has the number ``s + k·P``. So the offered
+load is one even train, whatever the number of workers, and the shares add up exactly.
 
-All arithmetic is on integers, rounded down to the nanosecond. A schedule consists of segments of constant rate; a ramp or a sine is many
-short segments (docs/decisions/008). The unit may be bytes instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
+All arithmetic is on integers, rounded down to the nanosecond. A schedule consists of segments of
+constant rate; a ramp or a sine is many short segments (docs/decisions/008). The unit may be bytes
+instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
+
+The controller calculates with it what a plan sends. The engine of each worker asks it, in the
+thread of its loop, for what is due.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -32,13 +38,16 @@ MOST_RATE: Final = 9 * NS
 LEAST_RATE: Final = 0.001
 """Per second; rates are rounded to a thousandth."""
 NEVER: Final = 1 << 62
-_FINE: Final = 1000  # rates of schedules with several segments are rounded to 1/1000 per second, so that sums stay exact
+# rates of schedules with several segments are rounded to 1/1000 per second, so that sums stay exact
+_FINE: Final = 1000
 
 
 class Segment(NamedTuple):
     """A segment of constant rate, ``numerator / denominator`` per second.
 
-    :param start: ns. :param offset: ns from ``start`` until its first message. :param first: that message's number.
+    :param start: ns.
+    :param offset: ns from ``start`` until its first message.
+    :param first: that message's number.
     """
 
     start: int
@@ -61,7 +70,8 @@ class Pacer:
 
     @classmethod
     def of(cls, rate: float, streams: int) -> Self:
-        """Make a pacer for ``rate`` msg/s, shared by ``streams``; the rate is exact to 1/1000 at least.
+        """Make a pacer for ``rate`` msg/s, shared by ``streams``; the rate is exact to 1/1000 at
+        least.
 
         :raises ValueError: the rate is not above 0, or above 9e9 msg/s.
         """
@@ -81,8 +91,11 @@ class Pacer:
         return cls(tuple((length, _fine(rate)) for length, rate in steps), streams)
 
     def changed(self, at: int, rate: float) -> Pacer:
-        """Return a pacer with ``rate`` from ``at`` (ns after the start) on; messages due before ``at`` keep their times."""
-        kept, passed = [], 0
+        """Return a pacer with ``rate`` from ``at`` (ns after the start) on; messages due before
+        ``at`` keep their times.
+        """
+        kept = []
+        passed = 0
         for length, ratio in (*self.rates[:-1], (NEVER, self.rates[-1][1])):
             if passed >= at:
                 break
@@ -93,12 +106,15 @@ class Pacer:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The schedule with each segment's first message."""
-        segments, start, reached = [], 0, Fraction(0)
+        segments = []
+        start = 0
+        reached = Fraction(0)
         for length, ratio in self.rates:
-            first = -(-reached.numerator // reached.denominator)
+            first = ceil(reached)
             offset = int((first - reached) * NS / ratio) if ratio else 0
             segments.append(Segment(start, offset, first, ratio.numerator, ratio.denominator))
-            start, reached = start + length, reached + ratio * length / NS
+            start += length
+            reached += ratio * length / NS
         return tuple(segments)
 
     @cached_property
@@ -120,7 +136,9 @@ class Pacer:
         return float(max(ratio for _, ratio in self.rates))
 
     def due(self, elapsed: int) -> int:
-        """Return how many messages of the run are due ``elapsed`` ns after the start: all whose time is ≤ ``elapsed``."""
+        """Return how many messages of the run are due ``elapsed`` ns after the start: all whose
+        time is ≤ ``elapsed``.
+        """
         if elapsed < 0:
             return 0
         at = bisect_right(self._starts, elapsed) - 1
@@ -128,21 +146,22 @@ class Pacer:
         passed = elapsed - start - offset
         if passed < 0 or not numerator:
             return first
-        # floor(k·d·NS / n) <= passed  <=>  k·d·NS < (passed + 1)·n  <=>  k < (passed + 1)·n / (d·NS)
+        # floor(k·d·NS / n) <= passed  <=>  k·d·NS < (passed + 1)·n  <=>  k < (passed + 1)·n / d·NS
         whole, rest = divmod((passed + 1) * numerator, NS * denominator)
-        due = first + whole + (1 if rest else 0)
-        return due if at + 1 == len(self.segments) else min(due, self._firsts[at + 1])
+        due = first + whole + (rest > 0)
+        if at + 1 == len(self.segments):
+            return due
+        return min(due, self._firsts[at + 1])
 
     def time(self, number: int) -> int:
-        """Return when message ``number`` of the run is due, ns after the start; :data:`NEVER` if the rate has ended at 0."""
-        start, offset, first, numerator, denominator = self.segments[
-            bisect_right(self._firsts, number) - 1
-        ]
-        return (
-            start + offset + (number - first) * denominator * NS // numerator
-            if numerator
-            else NEVER
-        )
+        """Return when message ``number`` of the run is due, ns after the start; :data:`NEVER` if
+        the rate has ended at 0.
+        """
+        at = bisect_right(self._firsts, number) - 1
+        start, offset, first, numerator, denominator = self.segments[at]
+        if not numerator:
+            return NEVER
+        return start + offset + (number - first) * denominator * NS // numerator
 
     def times(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return :meth:`time` of each number."""
@@ -156,14 +175,18 @@ class Pacer:
         return result
 
     def total(self, duration: int) -> int:
-        """Return the number of messages due in a phase of ``duration`` ns: those with times in ``[0, duration)``."""
+        """Return the number of messages due in a phase of ``duration`` ns: those with times in
+        ``[0, duration)``.
+        """
         return self.due(duration - 1)
 
 
 def _train(numbers: NDArray[np.int64], numerator: Any, denominator: Any) -> NDArray[np.int64]:
-    """Return the times of numbers at a constant rate; numerator and denominator are numbers or columns.
+    """Return the times of numbers at a constant rate; numerator and denominator are numbers or
+    columns.
 
-    Whole seconds and the rest are computed apart, so that 64 bits suffice for a day at any rate below 9e9 msg/s.
+    Whole seconds and the rest are computed apart, so that 64 bits suffice for a day at any rate
+    below 9e9 msg/s.
     """
     scaled: NDArray[np.int64] = numbers * denominator
     seconds = scaled // numerator
@@ -178,19 +201,25 @@ def _checked(ratio: Fraction, rate: float) -> Fraction:
 
 
 def _fine(rate: float) -> Fraction:
-    return _checked(
-        Fraction(round(rate * _FINE), _FINE) if rate < 9e6 else Fraction(round(rate)), rate
-    )
+    if rate < 9e6:
+        ratio = Fraction(round(rate * _FINE), _FINE)
+    else:
+        ratio = Fraction(round(rate))
+    return _checked(ratio, rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCounts:
-    """The number of messages of each stream of a run, which is also the sequence of its next message.
+    """The number of messages of each stream of a run, which is also the sequence of its next
+    message.
 
-    ``n`` messages in round robin over ``P`` streams give ``n // P`` to each, and one more to the streams below ``n % P``. So the counts
-    after any number of such phases are a few numbers. Only counts from another order need a column.
+    ``n`` messages in round robin over ``P`` streams give ``n // P`` to each, and one more to the
+    streams below ``n % P``. So the counts after any number of such phases are a few numbers. Only
+    counts from another order need a column.
 
-    :param streams: P. :param rounds: messages that every stream has. :param rests: ascending; streams below each one have one message more.
+    :param streams: P.
+    :param rounds: messages that every stream has.
+    :param rests: ascending; streams below each one have one message more.
     :param counted: int64 ``(P,)``, to be added; None: nothing.
     """
 
@@ -200,27 +229,29 @@ class StreamCounts:
     counted: NDArray[np.int64] | None = None
 
     def plus(self, total: int, turns: Turns | None = None) -> StreamCounts:
-        """Return the counts after ``total`` more messages, in the order of ``turns``; None: round robin from stream 0 on."""
+        """Return the counts after ``total`` more messages, in the order of ``turns``; None: round
+        robin from stream 0 on.
+        """
         if turns is not None:
-            more = turns.counts(total)
-            return replace(self, counted=more if self.counted is None else self.counted + more)
+            counted = turns.counts(total)
+            if self.counted is not None:
+                counted += self.counted
+            return replace(self, counted=counted)
         rounds, rest = divmod(total, max(self.streams, 1))
-        return replace(
-            self,
-            rounds=self.rounds + rounds,
-            rests=tuple(sorted((*self.rests, rest))) if rest else self.rests,
-        )
+        rests = self.rests
+        if rest:
+            rests = tuple(sorted((*rests, rest)))
+        return replace(self, rounds=self.rounds + rounds, rests=rests)
 
     def of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Return the counts of some streams, in their order; the cost does not depend on the number of other streams."""
-        numbers = (
-            np.arange(streams.start, streams.stop, streams.step)
-            if isinstance(streams, range)
-            else streams
-        )
-        counts = np.searchsorted(
-            np.array(self.rests, np.int64), numbers, side="right"
-        )  # the rests that are not above the stream
+        """Return the counts of some streams, in their order; the cost does not depend on the number
+        of other streams.
+        """
+        numbers = streams
+        if isinstance(streams, range):
+            numbers = np.arange(streams.start, streams.stop, streams.step)
+        # the rests that are not above the stream
+        counts = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")
         np.subtract(self.rounds + len(self.rests), counts, out=counts)
         if self.counted is not None:
             counts += self.counted[numbers]
@@ -233,8 +264,7 @@ class StreamCounts:
     @property
     def total(self) -> int:
         """The number of messages of all streams."""
-        return (
-            self.rounds * self.streams
-            + sum(self.rests)
-            + (0 if self.counted is None else int(self.counted.sum()))
-        )
+        total = self.rounds * self.streams + sum(self.rests)
+        if self.counted is not None:
+            total += int(self.counted.sum())
+        return total

@@ -1,4 +1,6 @@
-"""Addresses without credentials: these belong to the profile's driver, whose secrets are in no result."""
+"""Addresses without credentials: these belong to the profile's driver, whose secrets are in no
+result.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ HIDDEN = "***"
 
 
 def masked(address: str) -> str:
-    """Return an address for display, without user and password, and without the values of its parameters.
+    """Return an address for display, without user and password, and without the values of its
+    parameters.
 
-    ``mqtt://user:secret@host`` → ``mqtt://***@host``, ``sc://host:15002/;token=secret`` → ``sc://host:15002/;token=***``.
+    ``mqtt://user:secret@host`` → ``mqtt://***@host``, ``sc://host:15002/;token=secret`` →
+    ``sc://host:15002/;token=***``.
     """
     without_user = _USER.sub(rf"\1{HIDDEN}@", address)
-    return _PARAMETER.sub(rf"\1{HIDDEN}", without_user) if "://" in without_user else without_user
+    if "://" not in without_user:
+        return without_user
+    return _PARAMETER.sub(rf"\1{HIDDEN}", without_user)
 
 
 def masked_text(text: str, *addresses: str) -> str:
@@ -36,12 +42,10 @@ def masked_text(text: str, *addresses: str) -> str:
     :param addresses: known ones, whose secrets are hidden wherever they are in the text.
     """
     shown = _IN_TEXT.sub(lambda match: masked(match[0]), text)
-    secrets = {
-        secret
-        for address in addresses
-        for part in _secrets(address)
-        for secret in (part, unquote(part))
-    }
+    secrets: set[str] = set()
+    for address in addresses:
+        for secret in _secrets(address):
+            secrets |= {secret, unquote(secret)}
     # The longest first: one may be a part of another.
     for secret in sorted(secrets, key=len, reverse=True):
         shown = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, shown)
@@ -50,23 +54,27 @@ def masked_text(text: str, *addresses: str) -> str:
 
 def _secrets(address: str) -> list[str]:
     """Return user, password and parameter values of an address."""
-    user, found, _ = address.rpartition("://")[2].rpartition("@")
-    values = [user, *user.partition(":")[::2]] if found else []
+    user = address.rpartition("://")[2].rpartition("@")[0]
+    values = [user, *user.partition(":")[::2]]
     values += [match[2] for match in _PARAMETER.finditer(address)]
-    return [value for value in values if value]
+    return list(filter(None, values))
 
 
 def has_secret(address: str) -> bool:
-    """Return whether an address has a user, a password, or a parameter whose name says that it is secret."""
-    return "@" in address or any(
-        _SECRET_NAME.search(match[1]) for match in _PARAMETER.finditer(address)
-    )
+    """Return whether an address has a user, a password, or a parameter whose name says that it is
+    secret.
+    """
+    parameters = (match[1] for match in _PARAMETER.finditer(address))
+    return "@" in address or any(map(_SECRET_NAME.search, parameters))
 
 
 def check_address(address: str | None, what: str) -> None:
-    """Reject an address with credentials before it is shown anywhere. :param what: the option or key that has it.
+    """Reject an address with credentials before it is shown anywhere.
 
-    :raises UsageError: the address has a user, a password or a secret parameter; the message has it masked.
+    :param what: the option or key that has it.
+
+    :raises UsageError: the address has a user, a password or a secret parameter; the message has it
+        masked.
     """
     if address is not None and has_secret(address):
         raise UsageError(f"{what} {masked(address)}: {NO_USER}: {INSTEAD}")
@@ -80,34 +88,37 @@ CREDENTIALS = {
 
 
 def check_samples_location(location: str, what: str) -> None:
-    """Reject a URI of samples that cannot be used, or that may contain a secret, without showing it. :param what: the option or ini key.
+    """Reject a URI of samples that cannot be used, or that may contain a secret, without showing
+    it.
 
-    :raises UsageError: the store is unknown, or the URI has a user, a password, a query or a fragment.
+    :param what: the option or ini key.
+
+    :raises UsageError: the store is unknown, or the URI has a user, a password, a query or a
+        fragment.
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:  # a path
         return
     if scheme not in STORES or not rest.startswith("//") or not rest.strip("/"):
-        shown = (
-            f"{scheme}://" if rest.startswith("//") else "***"
-        )  # without slashes it may be a user or a password
+        # without slashes the scheme may be a user or a password
+        shown = f"{scheme}://" if rest.startswith("//") else "***"
         raise UsageError(
-            f"{what} {shown}…: write s3://BUCKET/PREFIX, the path of a shared folder, or a URI of {', '.join(STORES[1:])}"
+            f"{what} {shown}…: write s3://BUCKET/PREFIX, the path of a shared folder,"
+            f" or a URI of {', '.join(STORES[1:])}"
         )
     if re.search("[@?#]", rest):
-        azure = (
-            "; write abfs://ACCOUNT.dfs.core.windows.net/CONTAINER/PREFIX"
-            if scheme.startswith("abfs")
-            else ""
+        variables = CREDENTIALS.get(scheme, "see the documentation of the store")
+        error = (
+            f"{what} {scheme}://***: a URI of samples must not have a user, a password, a query"
+            f" or a fragment: credentials come from the environment ({variables})"
         )
-        raise UsageError(
-            f"{what} {scheme}://***: a URI of samples must not have a user, a password, a query or a fragment: credentials come from the"
-            f" environment ({CREDENTIALS.get(scheme, 'see the documentation of the store')}){azure}"
-        )
+        if scheme.startswith("abfs"):
+            error += "; write abfs://ACCOUNT.dfs.core.windows.net/CONTAINER/PREFIX"
+        raise UsageError(error)
 
 
 def is_loopback(host: str) -> bool:
-    """Return true if a host's name or address is this machine's loopback; names are not looked up."""
+    """Return true for the name or address of this machine's loopback; names are not looked up."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

@@ -1,6 +1,7 @@
 """Text ⇄ integers with units: durations in ns, sizes in bytes, rates per second.
 
-The code calculates with integers; only texts have units. KB and MB are 1024-based, as in OMB; reports print KiB, MiB and Gbit/s.
+The code calculates with integers; only texts have units. KB and MB are 1024-based, as in OMB;
+reports print KiB, MiB and Gbit/s.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 _DURATIONS = {
-    "ns": 1, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY,
-}  # fmt: skip
+    "ns": 1,
+    "us": MICROSECOND,
+    "µs": MICROSECOND,
+    "ms": MILLISECOND,
+    "s": SECOND,
+    "m": MINUTE,
+    "min": MINUTE,
+    "h": HOUR,
+    "d": DAY,
+}
 _SIZES = {
     "": 1,
     "B": 1,
@@ -50,11 +59,15 @@ def _decimal(number: str) -> Decimal:
 
 def _parse(text: str, units: dict[str, int], what: str, fold: bool) -> int:
     match = _NUMBER.fullmatch(text)
-    unit = match[2].upper() if match and fold else match[2] if match else ""
-    if match is None or unit not in units:
-        names = ", ".join(unit for unit in units if unit)
+    factor = None
+    if match:
+        unit = match[2].upper() if fold else match[2]
+        factor = units.get(unit)
+    if match is None or factor is None:
+        names = ", ".join(filter(None, units))
         raise ValueError(f"{text!r} is not a {what}: write a number and a unit ({names})")
-    value = _decimal(match[1]) * units[unit]
+
+    value = _decimal(match[1]) * factor
     if not value.is_finite():
         raise ValueError(f"{text!r} is too large for a {what}")
     return int(value.to_integral_value())
@@ -77,7 +90,10 @@ def parse_size(text: str) -> int:
 
 
 class ByteRate(float):
-    """A rate in bytes per second; a plain float is messages per second. ``type(rate)(rate * 2)`` keeps the kind."""
+    """A rate in bytes per second; a plain float is messages per second.
+
+    ``type(rate)(rate * 2)`` keeps the kind.
+    """
 
     __slots__ = ()
 
@@ -86,68 +102,76 @@ class ByteRate(float):
 
 
 def parse_rate(text: str) -> float:
-    """Parse a rate: ``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate` (1024-based).
+    """Parse a rate: ``"5000/s"`` or ``"5000 msg/s"`` → 5000.0; ``"200MB/s"`` → a :class:`ByteRate`
+    (1024-based).
 
     :raises ValueError: no unit, an unknown one, or bits.
     """
     match = _NUMBER.fullmatch(text)
-    unit = match[2] if match else None
-    if match and unit in ("/s", "msg/s"):
-        return float(_decimal(match[1]))
-    if match and unit in _BYTE_RATES:
-        return ByteRate(_decimal(match[1]) * _BYTE_RATES[unit])
-    if match and re.fullmatch(r"[KMGkmg]?i?(b|bits?|bps)(/s|ps)?", match[2]):
-        raise ValueError(f"{text!r} is a rate in bits: write bytes, as in 200MB/s")
+    if match:
+        number, unit = match.groups()
+        if unit in ("/s", "msg/s"):
+            return float(_decimal(number))
+        if unit in _BYTE_RATES:
+            return ByteRate(_decimal(number) * _BYTE_RATES[unit])
+        if re.fullmatch(r"[KMGkmg]?i?(b|bits?|bps)(/s|ps)?", unit):
+            raise ValueError(f"{text!r} is a rate in bits: write bytes, as in 200MB/s")
     raise ValueError(
-        f"{text!r} is not a rate: write messages per second, as in 5000/s, or bytes (B/s, KB/s, MB/s, GB/s)"
+        f"{text!r} is not a rate: write messages per second, as in 5000/s,"
+        " or bytes (B/s, KB/s, MB/s, GB/s)"
     )
 
 
 def exact_rate(rate: float) -> float | str:
-    """Return a rate as a profile has it, without rounding: ``ByteRate(2048)`` → ``"2048B/s"``; messages per second as a number."""
+    """Return a rate as a profile has it, without rounding: ``ByteRate(2048)`` → ``"2048B/s"``;
+    messages per second as a number.
+    """
     if not isinstance(rate, ByteRate):
         return rate
-    return f"{int(rate)}B/s" if rate.is_integer() else f"{Decimal(float.__repr__(rate)):f}B/s"
+    if rate.is_integer():
+        return f"{int(rate)}B/s"
+    return f"{Decimal(float.__repr__(rate)):f}B/s"
 
 
 def format_duration(ns: int | float) -> str:
-    """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number small."""
-    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
-    for unit, scale in (
-        ("h", HOUR),
-        ("min", MINUTE),
-        ("s", SECOND),
-        ("ms", MILLISECOND),
-        ("µs", MICROSECOND),
+    """``1_500_000`` → ``"1.50 ms"``: three significant digits, and a unit that keeps the number
+    small.
+    """
+    if ns < 0:
+        return f"-{format_duration(-ns)}"
+    for unit, scale, least in (
+        ("h", HOUR, 2 * HOUR),
+        ("min", MINUTE, 2 * MINUTE),
+        ("s", SECOND, SECOND),
+        ("ms", MILLISECOND, MILLISECOND),
+        ("µs", MICROSECOND, MICROSECOND),
     ):
-        if ns >= (2 * scale if unit in ("h", "min") else scale):
-            return f"{sign}{_significant(ns / scale)} {unit}"
-    return f"{sign}{ns:.0f} ns"
+        if ns >= least:
+            return f"{_significant(ns / scale)} {unit}"
+    return f"{ns:.0f} ns"
 
 
 def format_size(size: int | float) -> str:
     """``26_214_400`` → ``"25.0 MiB"``."""
-    return (
-        _in_unit(size, {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024})
-        or f"{size:.0f} B"
-    )
+    units = {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}
+    return _in_unit(size, units) or f"{size:.0f} B"
 
 
 def format_rate(per_second: int | float) -> str:
     """``2_500_000`` → ``"2.50 M msg/s"``; ``ByteRate(209_715_200)`` → ``"200 MiB/s"``."""
-    return (
-        f"{format_size(float(per_second))}/s"
-        if isinstance(per_second, ByteRate)
-        else f"{format_count(per_second)} msg/s"
-    )
+    if isinstance(per_second, ByteRate):
+        return f"{format_size(per_second)}/s"
+    return f"{format_count(per_second)} msg/s"
 
 
 def format_count(count: int | float) -> str:
     """``12_345`` → ``"12.3 k"``; integers below 10 000 are exact."""
-    for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if abs(count) >= scale * (10 if unit == "k" else 1):
-            return f"{_significant(count / scale)} {unit}"
-    return f"{count:,.0f}".replace(",", " ") if float(count).is_integer() else f"{count:.1f}"
+    text = _in_unit(count, {"G": 10**9, "M": 10**6, "k": 10**3})
+    if text and abs(count) >= 10_000:
+        return text
+    if float(count).is_integer():
+        return f"{count:,.0f}".replace(",", " ")
+    return f"{count:.1f}"
 
 
 def format_bits(bits_per_second: int | float) -> str:
@@ -157,16 +181,16 @@ def format_bits(bits_per_second: int | float) -> str:
 
 
 def _in_unit(value: float, units: dict[str, int]) -> str | None:
-    """Return a value in the first of these units of which it has at least one; None if it has none."""
-    return next(
-        (
-            f"{_significant(value / scale)} {unit}"
-            for unit, scale in units.items()
-            if abs(value) >= scale
-        ),
-        None,
-    )
+    """Return a value in the first unit of which it has at least one; None without such a unit."""
+    for unit, scale in units.items():
+        if abs(value) >= scale:
+            return f"{_significant(value / scale)} {unit}"
+    return None
 
 
 def _significant(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value >= 100:
+        return f"{value:.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

@@ -12,7 +12,9 @@ ROUNDING = 1e-9
 
 
 def scale_word(factor: float) -> str:
-    """Name what a run had of the load of its profile: ``scaled ×0.01``, or ``shortened`` where only its duration is less."""
+    """Name what a run had of the load of its profile: ``scaled ×0.01``, or ``shortened`` where only
+    its duration is less.
+    """
     return "shortened" if factor == 1 else f"scaled ×{factor:g}"
 
 
@@ -22,15 +24,19 @@ def with_version(name: str, version: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text with escapes for all control characters but line breaks: names come from files and brokers."""
+    """Return the text with escapes for all control characters but line breaks: names come from
+    files and brokers.
+    """
     if text.isprintable():
         return text
-    return "".join(
-        character.encode("unicode_escape").decode()
-        if unicodedata.category(character)[0] == "C" and character != "\n"
-        else character
-        for character in text
-    )
+    return "".join(map(_visible_character, text))
+
+
+def _visible_character(character: str) -> str:
+    is_control = unicodedata.category(character)[0] == "C"
+    if not is_control or character == "\n":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def exact(count: float) -> str:
@@ -39,23 +45,37 @@ def exact(count: float) -> str:
 
 
 def counted(count: float, one: str, many: str = "") -> str:
-    """Return ``1 read``, ``12 reads``. :param many: the plural if it is not the singular with an s."""
-    return f"{exact(count)} {one if count == 1 else many or f'{one}s'}"
+    """Return ``1 read``, ``12 reads``.
+
+    :param many: the plural if it is not the singular with an s.
+    """
+    noun = one if count == 1 else many or f"{one}s"
+    return f"{exact(count)} {noun}"
 
 
 def format_value(value: float, unit: str, digits: int = 3) -> str:
-    """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more digits."""
+    """Return a value in the unit of an objective; ``digits`` above 3 selects a form with more
+    digits.
+    """
     if unit == "messages":
-        return exact(value)
-    if value == math.inf:
-        return "never"
-    if unit == "ratio":
-        return f"{_plain(value * 100, digits + 1)} %"
-    if unit in ("number", "B"):
-        return _plain(value, digits + 1) + (" B" if unit == "B" else "")
-    if unit == "msg/s":
-        return format_rate(value) if digits == 3 else f"{_plain(value, digits + 6)} msg/s"
-    return format_duration(value) if digits == 3 else f"{_plain(value / 1e6, digits + 6)} ms"
+        text = exact(value)
+    elif value == math.inf:
+        text = "never"
+    elif unit == "ratio":
+        text = f"{_plain(value * 100, digits + 1)} %"
+    elif unit == "number":
+        text = _plain(value, digits + 1)
+    elif unit == "B":
+        text = f"{_plain(value, digits + 1)} B"
+    elif unit == "msg/s" and digits == 3:
+        text = format_rate(value)
+    elif unit == "msg/s":
+        text = f"{_plain(value, digits + 6)} msg/s"
+    elif digits == 3:
+        text = format_duration(value)
+    else:
+        text = f"{_plain(value / 1e6, digits + 6)} ms"
+    return text
 
 
 def pair(left: float, right: float, unit: str) -> tuple[str, str]:
@@ -68,26 +88,32 @@ def pair(left: float, right: float, unit: str) -> tuple[str, str]:
 
 
 def distance(value: float, bound: float, unit: str) -> str:
-    """Return the distance of a value from its bound: ``over by 66 %``, ``40 times the bound``, ``short by 49 %``, ``3 too many``."""
+    """Return the distance of a value from its bound: ``over by 66 %``, ``40 times the bound``,
+    ``short by 49 %``, ``3 too many``.
+    """
     if value == math.inf:
-        return "too many never came"
-    if unit == "messages":
-        return f"{exact(abs(value - bound))} too {'many' if value > bound else 'few'}"
-    if unit == "number" and bound <= 0:  # a percentage of it means nothing
-        return f"{'short' if value < bound else 'over'} by {_plain(abs(value - bound), 3)}"
-    if value < bound:
-        return f"short by {_plain((1 - value / bound) * 100, 2)} %"
-    if bound == 0:
-        return "nothing is allowed"
-    return (
-        f"over by {_plain((value / bound - 1) * 100, 2)} %"
-        if value < 3 * bound
-        else f"{_plain(value / bound, 2)} times the bound"
-    )
+        text = "too many never came"
+    elif unit == "messages":
+        side = "many" if value > bound else "few"
+        text = f"{exact(abs(value - bound))} too {side}"
+    elif unit == "number" and bound <= 0:  # a percentage of it means nothing
+        side = "short" if value < bound else "over"
+        text = f"{side} by {_plain(abs(value - bound), 3)}"
+    elif value < bound:
+        text = f"short by {_plain((1 - value / bound) * 100, 2)} %"
+    elif bound == 0:
+        text = "nothing is allowed"
+    elif value < 3 * bound:
+        text = f"over by {_plain((value / bound - 1) * 100, 2)} %"
+    else:
+        text = f"{_plain(value / bound, 2)} times the bound"
+    return text
 
 
 def _plain(value: float, digits: int) -> str:
-    """Return a value with significant digits: no exponent, no trailing zeros, and all digits of the integer part."""
+    """Return a value with significant digits: no exponent, no trailing zeros, and all digits of the
+    integer part.
+    """
     whole = len(str(int(abs(value))))
     text = f"{float(f'{value:.{max(digits, whole)}g}'):.12f}".rstrip("0").rstrip(".")
     return text or "0"

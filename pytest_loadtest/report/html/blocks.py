@@ -1,34 +1,21 @@
-"""The blocks of a page: paragraphs, lists, tables, and places where charts are drawn. The template selects them by ``block``."""
+"""The blocks of a page: paragraphs, lists, tables, and places where charts are drawn.
+
+The template selects them by ``block``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pytest_loadtest.report.sections import Absences
+from pytest_loadtest.report.tables import Table
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NOT_MEASURED: Final = "not measured"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell with an outcome or a link. :param kind: an outcome, for its mark and colour. :param link: id of a place on the page."""
-
-    text: str
-    kind: str = ""
-    link: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """:param numbers: columns to be aligned as numbers, from 0. The first cell of each row is its head."""
-
-    block: ClassVar = "table"
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str | Cell]]
-    numbers: frozenset[int] = frozenset()
+ON_PAGE: Final = Absences(NOT_MEASURED, "never began", "not applicable", "nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,4 +101,5 @@ def chart_figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:
 
 def absent(what: str, why: str = "") -> Paragraph:
     """Return a paragraph such as ``end-to-end latency: not measured``."""
-    return Paragraph(f"{what}: {NOT_MEASURED}{f' ({why})' if why else ''}", "absent")
+    text = f"{what}: {NOT_MEASURED}"
+    return Paragraph(f"{text} ({why})" if why else text, "absent")

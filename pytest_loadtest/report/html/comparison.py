@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts, latency_distribution
-from pytest_loadtest.report.history import trend_title
+from pytest_loadtest.report.history import newest_lowest_highest, trend_title
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import (
     NOT_MEASURED,
-    Cell,
     Chapter,
     ChartFigure,
     Fold,
     Listing,
     Paragraph,
-    Table,
     absent,
 )
 from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart
 from pytest_loadtest.report.html.overview import format_started
-from pytest_loadtest.report.sections import format_figure
+from pytest_loadtest.report.sections import format_figure, known_of
+from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.values.wording import counted, format_value
 
 if TYPE_CHECKING:
@@ -34,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
-    """Yield the comparison of a run with its baseline. :param run: the id of its place on the page."""
+    """Yield the comparison of a run with its baseline.
+
+    :param run: the id of its place on the page.
+    """
     section = document.comparison
     if section is None:
         return
@@ -43,39 +45,36 @@ def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     if section.baseline is None:
         yield absent("the baseline")
         return
-    yield Paragraph(
-        f"baseline {section.baseline.test} · {section.baseline.outcome} · {section.baseline.results}"
-    )
+    baseline = section.baseline
+    yield Paragraph(f"baseline {baseline.test} · {baseline.outcome} · {baseline.results}")
     if not section.comparable:
         forced = "; judged anyway, as requested" if section.forced else ""
         yield Paragraph(f"The two runs are not comparable{forced}.", "warning")
     yield _figures(section)
     yield from _differences(section)
-    yield from _curves(run, document, section.baseline)
+    yield from _curves(run, document, baseline)
 
 
 def _figures(section: ComparisonSection) -> Table:
-    head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
-    rows = [
-        (
-            row.name, *(format_figure(value, row.unit, NOT_MEASURED) for value in (row.baseline, row.now)), _change(row.change),
-            "not known" if row.low is None else f"{_change(row.low)} to {_change(row.high)}", row.better,
-            "not judged" if row.outcome is None else Cell(row.outcome, row.outcome),
+    rows = []
+    for row in section.rows:
+        interval = "not known"
+        if row.low is not None:
+            interval = f"{_change(row.low)} to {_change(row.high)}"
+        cells = (
+            row.name,
+            format_figure(row.baseline, row.unit, NOT_MEASURED),
+            format_figure(row.now, row.unit, NOT_MEASURED),
+            _change(row.change),
+            interval,
+            row.better,
         )
-        for row in section.rows
-    ]  # fmt: skip
-    blocks = section.blocks
-    noise = (
-        "; noise is not known"
-        if blocks is None
-        else f"; intervals of {format_value(blocks.level, 'ratio')}"
-    )
-    return Table(
-        caption=f"Figures of both runs{noise}",
-        head=head,
-        rows=rows,
-        numbers=frozenset((1, 2, 3, 4)),
-    )
+        rows.append((*cells, Cell(row.outcome, row.outcome) if row.outcome else "not judged"))
+    noise = "noise is not known"
+    if section.blocks is not None:
+        noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
+    head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
+    return Table(caption=f"Figures of both runs; {noise}", head=head, align="<>>>><<", rows=rows)
 
 
 def _change(change: float | None) -> str:
@@ -88,15 +87,15 @@ def _differences(section: ComparisonSection) -> Iterator[Block]:
         for fact in section.differences
     ]
     if rows:
-        yield Table(
-            caption="What differs",
-            head=("what", "baseline", "now", "makes them incomparable"),
-            rows=rows,
-        )
+        head = ("what", "baseline", "now", "makes them incomparable")
+        yield Table(caption="What differs", head=head, align="<<<<", rows=rows)
 
 
 def _curves(run: str, document: RunDocument, baseline: BaselineSection) -> Iterator[Block]:
-    """Yield the curves of both runs. The baseline's has only messages that came: the number of the others is not kept."""
+    """Yield the curves of both runs.
+
+    The baseline's has only messages that came: the number of the others is not kept.
+    """
     measured = document.measurements
     both = {
         "baseline": counts_distribution(decode_counts(baseline.histogram), bits=SUB_BITS),
@@ -121,71 +120,64 @@ AXES: Final = {
 def trend_chapters(series: Sequence[dict[str, Any]], skipped: int = 0) -> list[Chapter]:
     """Return the chapter on the trend, if there is one.
 
-    :param series: from :func:`pytest_loadtest.report.history.build_trend`. :param skipped: number of lines that cannot be read.
+    :param series: from :func:`pytest_loadtest.report.history.build_trend`.
+    :param skipped: number of lines that cannot be read.
     """
-    blocks = [
-        block
-        for number, test in enumerate(series, 1)
-        for block in _trend_blocks(f"trend-{number}", _newest(test))
-    ]
+    blocks: list[Block] = []
     if skipped:
-        text = f"{counted(skipped, 'line')} of the history left out: not from a history file, or from a later version."
-        blocks.insert(0, Paragraph(text, "warning"))
+        text = f"{counted(skipped, 'line')} of the history left out"
+        blocks.append(
+            Paragraph(f"{text}: not from a history file, or from a later version.", "warning")
+        )
+    for number, test in enumerate(series, 1):
+        blocks += _trend_blocks(f"trend-{number}", _newest(test))
     return [Chapter("trend", "From run to run", blocks)] if blocks else []
 
 
 def _newest(test: dict[str, Any]) -> dict[str, Any]:
     """Return the last runs of a long history."""
-    left = max(len(test["started"]) - MOST, 0)
+    left_out = max(len(test["started"]) - MOST, 0)
+    changed = []
+    for change in test["changed"]:
+        if change["run"] >= left_out:
+            changed.append(change | {"run": change["run"] - left_out})
     return test | {
-        "started": test["started"][left:],
-        "outcomes": test["outcomes"][left:],
-        "changed": [
-            change | {"run": change["run"] - left}
-            for change in test["changed"]
-            if change["run"] >= left
-        ],
-        "rows": [row | {"values": row["values"][left:]} for row in test["rows"]],
+        "started": test["started"][left_out:],
+        "outcomes": test["outcomes"][left_out:],
+        "changed": changed,
+        "rows": [row | {"values": row["values"][left_out:]} for row in test["rows"]],
     }
 
 
 def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
-    many = counted(len(test["started"]), "run")
-    first, last = (format_started(test["started"][end]) for end in (0, -1))
+    started = test["started"]
+    many = counted(len(started), "run")
+    first = format_started(started[0])
     title = trend_title(test)
-    if len(test["started"]) == 1:
+    if len(started) == 1:
         yield Paragraph(f"{title}: 1 run, {first}; a trend needs two.")
         return
-    yield Paragraph(f"{title}: {many}, {first} to {last}.")
+    yield Paragraph(f"{title}: {many}, {first} to {format_started(started[-1])}.")
     if test["changed"]:
         changes = [f"run {change['run'] + 1}: {change['what']}" for change in test["changed"]]
         yield Listing("Runs that cannot be compared with the one before", changes)
-    rows = [
-        (row, known)
-        for row in test["rows"]
-        if (known := [value for value in row["values"] if value is not None])
-    ]
-    cells = [
-        (row["name"], *_newest_lowest_highest(row["unit"], row["values"][-1], known))
-        for row, known in rows
-    ]
-    head = ("figure", "newest", "lowest", "highest")
-    if cells:
-        yield Table(
-            caption=f"Figures of {test['test']}",
-            head=head,
-            rows=cells,
-            numbers=frozenset((1, 2, 3)),
-        )
-    charts = ((row, _trend_chart(row, known, test["outcomes"])) for row, known in rows)
-    figures = [
-        (row, ChartFigure(f"{name}-{number}", chart))
-        for number, (row, chart) in enumerate(charts, 1)
-        if chart is not None
-    ]
-    yield from (figure for row, figure in figures if _bounded(row))
-    if more := [figure for row, figure in figures if not _bounded(row)]:
-        yield Fold("figures without an objective", more)
+    rows = [row for row in test["rows"] if known_of(row["values"])]
+    if rows:
+        head = ("figure", "newest", "lowest", "highest")
+        cells = [(row["name"], *newest_lowest_highest(row)) for row in rows]
+        yield Table(caption=f"Figures of {test['test']}", head=head, align="<>>>", rows=cells)
+    others = []
+    for number, row in enumerate(rows, 1):
+        chart = _trend_chart(row, test["outcomes"])
+        if chart is None:
+            continue
+        figure = ChartFigure(f"{name}-{number}", chart)
+        if _bounded(row):
+            yield figure
+        else:
+            others.append(figure)
+    if others:
+        yield Fold("figures without an objective", others)
     yield Fold(f"all {many}", [_run_table(test)])
 
 
@@ -193,43 +185,38 @@ def _bounded(row: dict[str, Any]) -> bool:
     return row["minimum"] is not None or row["maximum"] is not None
 
 
-def _newest_lowest_highest(unit: str, newest: float | None, known: Sequence[float]) -> list[str]:
-    return [format_figure(value, unit) for value in (newest, min(known), max(known))]
-
-
-def _trend_chart(
-    row: dict[str, Any], known: Sequence[float], outcomes: Sequence[str]
-) -> Chart | None:
-    sides = (("at least", row["minimum"]), ("at most", row["maximum"]))
-    levels = [
-        chart_mark(f"{word} {format_figure(value, row['unit'])}", "", y=value)
-        for word, value in sides
-        if value is not None
-    ]
-    values = enumerate(zip(outcomes, row["values"], strict=True), 1)
-    marks = [
-        chart_mark(outcome, outcome, x=at, y=value)
-        for at, (outcome, value) in values
-        if outcome != "met" and value is not None
-    ]
-    summary = "newest {}, lowest {}, highest {}.".format(
-        *_newest_lowest_highest(row["unit"], known[-1], known)
+def _trend_chart(row: dict[str, Any], outcomes: Sequence[str]) -> Chart | None:
+    name = row["name"]
+    unit = row["unit"]
+    values = row["values"]
+    levels = []
+    for word, value in (("at least", row["minimum"]), ("at most", row["maximum"])):
+        if value is not None:
+            levels.append(chart_mark(f"{word} {format_figure(value, unit)}", "", y=value))
+    marks = []
+    for at, (outcome, value) in enumerate(zip(outcomes, values, strict=True), 1):
+        if outcome != "met" and value is not None:
+            marks.append(chart_mark(outcome, outcome, x=at, y=value))
+    known = known_of(values)
+    newest, lowest, highest = newest_lowest_highest(row | {"values": known})
+    return make_chart(
+        "lines",
+        f"{name} from run to run",
+        None,
+        f"newest {newest}, lowest {lowest}, highest {highest}.",
+        RUNS,
+        AXES.get(unit, Axis("observed", "")),
+        list(range(1, len(values) + 1)),
+        [Line(name, "a", values)],
+        bounds=levels,
+        marks=marks,
     )
-    axis, xs = AXES.get(row["unit"], Axis("observed", "")), list(range(1, len(row["values"]) + 1))
-    return make_chart("lines", f"{row['name']} from run to run", None, summary, RUNS, axis, xs, [Line(row["name"], "a", row["values"])],
-                      bounds=levels, marks=marks)  # fmt: skip
 
 
 def _run_table(test: dict[str, Any]) -> Table:
-    rows = [
-        (str(number), format_started(started), Cell(outcome, outcome))
-        for number, (started, outcome) in enumerate(
-            zip(test["started"], test["outcomes"], strict=True), 1
-        )
-    ]
-    return Table(
-        caption=f"Runs of {test['test']}",
-        head=("run", "started", "outcome"),
-        rows=rows,
-        numbers=frozenset((0,)),
-    )
+    rows = []
+    runs = zip(test["started"], test["outcomes"], strict=True)
+    for number, (started, outcome) in enumerate(runs, 1):
+        rows.append((str(number), format_started(started), Cell(outcome, outcome)))
+    head = ("run", "started", "outcome")
+    return Table(caption=f"Runs of {test['test']}", head=head, align="><<", rows=rows)

@@ -1,4 +1,7 @@
-"""The chapters with measurements: latencies, messages, and the parts of a run (topics, size buckets, stages)."""
+"""The chapters with measurements: latencies, messages, and the parts of a run.
+
+Parts are topics, size buckets and stages.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,22 @@ from pytest_loadtest.report.hdr import latency_distribution
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import (
     NOT_MEASURED,
-    Cell,
+    ON_PAGE,
     ChartFigure,
     Fold,
     Paragraph,
-    Table,
     absent,
 )
 from pytest_loadtest.report.html.charts import TITLES
-from pytest_loadtest.report.sections import percentiles
-from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, MOST_RANGES, latency_rows
+from pytest_loadtest.report.sections import STAGE_HEAD, part_table, percentiles, stage_cells
+from pytest_loadtest.report.tables import Cell, Table
+from pytest_loadtest.report.terminal import (
+    ALWAYS,
+    COLUMNS,
+    MOST_RANGES,
+    count_text,
+    latency_rows,
+)
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import exact
 
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pytest_loadtest.metrics.measurements import Lost
-    from pytest_loadtest.report.document import RunDocument, StageEntry
+    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.measurements_section import (
         BreakdownEntry,
@@ -51,32 +60,34 @@ CURVES: Final = {
 
 
 def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
-    """Yield a table of all latencies, and their percentile curves. :param run: the id of its place on the page."""
+    """Yield a table of all latencies, and their percentile curves.
+
+    :param run: the id of its place on the page.
+    """
     measured = document.measurements
     if measured is None:
         yield absent("latency", "the run broke before anything could be measured")
         return
     yield _table(measured)
     for name, (title, kinds) in CURVES.items():
-        if (
-            sections.only_connects(measured)
-            if name == "curve"
-            else not any(kind in measured.latencies for kind in kinds)
-        ):
-            continue
-        chart = charts.latency_curves(measured, document.verdict.findings, run, kinds, title)
-        yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
-    yield from (Paragraph(text) for _, text in sections.delay_facts(measured))
+        drawn = any(kind in measured.latencies for kind in kinds)
+        if name == "curve":
+            drawn = not sections.only_connects(measured)
+        if drawn:
+            findings = document.verdict.findings
+            chart = charts.latency_curves(measured, findings, run, kinds, title)
+            yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
+    for _, text in sections.delay_facts(measured):
+        yield Paragraph(text)
     facts = (
         *sections.connection_facts(document),
         *sections.incident_facts(document),
         *arrival_facts.stamp_facts(document),
         *arrival_facts.broker_time_facts(measured),
     )
-    yield from (
-        Paragraph(f"{label}: {text}") if label in ("at target", "incidents") else Paragraph(text)
-        for label, text in facts
-    )
+    for label, text in facts:
+        named = label in ("at target", "incidents")
+        yield Paragraph(f"{label}: {text}" if named else text)
 
 
 def _table(measured: MeasurementsSection) -> Table:
@@ -85,16 +96,23 @@ def _table(measured: MeasurementsSection) -> Table:
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
     rows = [_row(TITLES[key], latencies[key]) for key in keys]
     caption = "Latencies, from the intended time on; the mean is that of the messages that came"
-    return Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
+    return Table(caption=caption, head=head, align="<" + ">" * (len(head) - 1), rows=rows)
 
 
 def _row(title: str, latency: LatencySection | None) -> tuple[str, ...]:
     if latency is None:
         return (title, *(NOT_MEASURED,) * (len(COLUMNS) + 5))
+    smallest = sections.UNKNOWN
+    if not latency.clocks_disagree:
+        smallest = format_duration(latency.minimum)
     return (
-        title, sections.UNKNOWN if latency.clocks_disagree else format_duration(latency.minimum), *percentiles(latency, *COLUMNS),
-        sections.mean_text(latency), sections.samples_text(latency), exact(latency.never_came),
-    )  # fmt: skip
+        title,
+        smallest,
+        *percentiles(latency, *COLUMNS),
+        sections.mean_text(latency),
+        sections.samples_text(latency),
+        exact(latency.never_came),
+    )
 
 
 # The messages of a run as counts.
@@ -109,9 +127,8 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
     if measured is None:
         yield absent("messages", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
-        yield Paragraph(
-            "messages: not applicable: the run had connections and no messages", "absent"
-        )
+        text = "messages: not applicable: the run had connections and no messages"
+        yield Paragraph(text, "absent")
     else:
         yield _rate_table(measured)
         yield _count_table(measured, bool(document.profile.document.get("checksum")))
@@ -121,74 +138,60 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
 
 
 def _rate_table(measured: MeasurementsSection) -> Table:
+    bytes_per_second = measured.bytes_sent * 1e9 / measured.duration
     rows = [
-        ("offered", format_rate(measured.rate)), ("sent", format_rate(measured.publish_rate)),
+        ("offered", format_rate(measured.rate)),
+        ("sent", format_rate(measured.publish_rate)),
         ("delivered", sections.delivered_text(measured)),
-        ("payload sent", f"{format_size(measured.bytes_sent * 1e9 / measured.duration)}/s"),
-    ]  # fmt: skip
-    return Table(
-        caption="Rates over the measured phase",
-        head=("what", "rate"),
-        rows=rows,
-        numbers=frozenset((1,)),
-    )
+        ("payload sent", f"{format_size(bytes_per_second)}/s"),
+    ]
+    caption = "Rates over the measured phase"
+    return Table(caption=caption, head=("what", "rate"), align="<>", rows=rows)
 
 
 def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
-    subscriptions = measured.subscriptions
-    deliveries = (
-        exact(measured.count("acked") * subscriptions) if subscriptions else "not applicable"
-    )
-    due = ("due", deliveries, "deliveries: acked × subscriptions")
+    caption = "Messages of the measured phase"
+    if not checksum:
+        caption += "; corrupt: only heads and sizes were checked"
+    deliveries = None
+    if measured.subscriptions:
+        deliveries = measured.count("acked") * measured.subscriptions
+    else:
+        caption += "; nothing subscribes in this run"
     rows = [
         *_count_rows(measured, inbound=False),
-        due,
-        *_count_rows(measured, inbound=True, applicable=bool(subscriptions)),
+        ("due", count_text(deliveries), "deliveries: acked × subscriptions"),
+        *_count_rows(measured, inbound=True),
     ]
-    checked = "" if checksum else "; corrupt: only heads and sizes were checked"
-    caption = f"Messages of the measured phase{checked}" + (
-        "" if subscriptions else "; nothing subscribes in this run"
-    )
-    return Table(caption=caption, head=("what", "count", ""), rows=rows, numbers=frozenset((1,)))
+    return Table(caption=caption, head=("what", "count", ""), align="<><", rows=rows)
 
 
-def _count_rows(
-    measured: MeasurementsSection, *, inbound: bool, applicable: bool = True
-) -> Iterator[tuple[str, str, str]]:
+def _count_rows(measured: MeasurementsSection, *, inbound: bool) -> Iterator[tuple[str, str, str]]:
     """Yield a row for each count; older results lack some of them."""
     for row in COUNTS:
         if row.inbound is inbound and row.key in measured.counts:
             count = measured.counts[row.key]
-            text = exact(count) if applicable and count is not None else "not applicable"
-            yield row.label, text, f"… {row.meaning}" if row.part else row.meaning
+            if inbound and not measured.subscriptions:
+                count = None
+            yield row.label, count_text(count), f"… {row.meaning}" if row.part else row.meaning
 
 
 def _lost_ranges(ranges: Sequence[Lost]) -> Iterator[Block]:
     if not ranges:
         return
-    rows = [
-        (
-            exact(lost.stream),
-            str(lost.topic),
-            str(lost.subscription),
-            str(lost.first),
-            str(lost.last),
-        )
-        for lost in ranges[:RANGES]
-    ]
-    more = f"; {exact(len(ranges) - RANGES)} more in results.json" if len(ranges) > RANGES else ""
-    caption = f"Ranges of lost messages{more}"
-    table = Table(
-        caption=caption,
-        head=("stream", "topic", "subscription", "first", "last"),
-        rows=rows,
-        numbers=frozenset((1, 2, 3, 4)),
-    )
-    yield (
-        table
-        if len(rows) <= MOST_RANGES
-        else Fold(f"{exact(len(ranges))} ranges of lost messages", [table])
-    )
+    rows = []
+    for lost in ranges[:RANGES]:
+        numbers = (lost.topic, lost.subscription, lost.first, lost.last)
+        rows.append((exact(lost.stream), *map(str, numbers)))
+    caption = "Ranges of lost messages"
+    if len(ranges) > RANGES:
+        caption += f"; {exact(len(ranges) - RANGES)} more in results.json"
+    head = ("stream", "topic", "subscription", "first", "last")
+    table = Table(caption=caption, head=head, align="<>>>>", rows=rows)
+    if len(rows) > MOST_RANGES:
+        yield Fold(f"{exact(len(ranges))} ranges of lost messages", [table])
+    else:
+        yield table
 
 
 # The parts of a run: topics, size buckets, stages.
@@ -196,7 +199,6 @@ def _lost_ranges(ranges: Sequence[Lost]) -> Iterator[Block]:
 WORST: Final = 10
 MOST: Final = 2000
 """The largest number of rows in the table of all topics."""
-HEAD: Final = ("due", "sent", "received", "lost", "end-to-end p50", "p99", "max", "publish p99")
 
 
 def topics_chapter(run: str, document: RunDocument) -> Iterator[Block]:
@@ -205,21 +207,19 @@ def topics_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     if measured is None or len(measured.topics) < 2:
         return
     parts = _worst_first(measured.topics)
-    caption = f"The worst {min(WORST, len(parts))} of {exact(len(parts))} topics, by lost messages and then by p99"
-    yield _part_table("topic", caption, parts[:WORST], measured)
-    yield from _part_curves(
-        run, "topics", "End-to-end latency by percentile, worst topics", parts, ()
+    many = exact(len(parts))
+    caption = (
+        f"The worst {min(WORST, len(parts))} of {many} topics, by lost messages and then by p99"
     )
+    yield part_table("topic", parts[:WORST], measured, ON_PAGE, caption)
+    title = "End-to-end latency by percentile, worst topics"
+    yield from _part_curves(run, "topics", title, parts, ())
     if len(parts) > WORST:
-        caption = (
-            "All topics, worst first"
-            if len(parts) <= MOST
-            else f"The worst {exact(MOST)} topics; results.json has all"
-        )
-        yield Fold(
-            f"All {exact(len(parts))} topics",
-            [_part_table("topic", caption, parts[:MOST], measured)],
-        )
+        caption = "All topics, worst first"
+        if len(parts) > MOST:
+            caption = f"The worst {exact(MOST)} topics; results.json has all"
+        table = part_table("topic", parts[:MOST], measured, ON_PAGE, caption)
+        yield Fold(f"All {many} topics", [table])
 
 
 def buckets_chapter(run: str, document: RunDocument) -> Iterator[Block]:
@@ -227,11 +227,10 @@ def buckets_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     measured = document.measurements
     if measured is None or len(measured.buckets) < 2:
         return
-    yield _part_table("size bucket", "Size buckets", measured.buckets, measured)
+    yield part_table("size bucket", measured.buckets, measured, ON_PAGE, "Size buckets")
     bounds = charts.objective_points(document.verdict.findings, {"endToEndLatency"}, buckets=True)
-    yield from _part_curves(
-        run, "buckets", "End-to-end latency by percentile and size bucket", measured.buckets, bounds
-    )
+    title = "End-to-end latency by percentile and size bucket"
+    yield from _part_curves(run, "buckets", title, measured.buckets, bounds)
 
 
 def stages_chapter(run: str, document: RunDocument) -> Iterator[Block]:
@@ -239,47 +238,23 @@ def stages_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     stages = document.stages
     if not stages:
         return
-    head = (
-        "stage",
-        "outcome",
-        "for",
-        "offered",
-        "delivered",
-        "end-to-end p50",
-        "p99",
-        "max",
-        "lost",
-    )
-    yield Table(
-        caption="Stages",
-        head=head,
-        rows=[_stage_row(stage) for stage in stages],
-        numbers=frozenset(range(2, len(head))),
-    )
-    yield from (
-        Paragraph(f"stage {stage.name} {stage.verdict.reasons[0]}")
-        for stage in stages
-        if stage.measurements is None
-    )
-    begun = {stage.name: stage.measurements for stage in stages if stage.measurements is not None}
-    named = {
-        name: latency_distribution(measured.latencies["endToEnd"])
-        for name, measured in begun.items()
-    }
+    rows: list[tuple[str | Cell, ...]] = []
+    unbegun = []
+    named = {}
+    for stage in stages:
+        outcome = stage.verdict.outcome
+        rows.append((stage.name, Cell(outcome, outcome), *stage_cells(stage, ON_PAGE)))
+        if stage.measurements is None:
+            unbegun.append(Paragraph(f"stage {stage.name} {stage.verdict.reasons[0]}"))
+        else:
+            latency = stage.measurements.latencies["endToEnd"]
+            named[stage.name] = latency_distribution(latency)
+    head = ("stage", "outcome", *STAGE_HEAD)
+    yield Table(caption="Stages", head=head, align="<<>>>>>>>", rows=rows)
+    yield from unbegun
     chart = charts.curve_chart("End-to-end latency by percentile and stage", run, named)
     if chart is not None:
         yield ChartFigure(f"{run}-stages", chart)
-
-
-def _stage_row(stage: StageEntry) -> tuple[str | Cell, ...]:
-    m, outcome = stage.measurements, stage.verdict.outcome
-    if m is None:
-        return (stage.name, Cell(outcome, outcome), *("never began",) * 7)
-    return (
-        stage.name, Cell(outcome, outcome), format_duration(m.duration), format_rate(m.rate),
-        sections.delivered_text(m, "nothing", "nothing"), *percentiles(m.latencies["endToEnd"], "p50", "p99", absent=NOT_MEASURED),
-        _lost_cell(m.count("lost"), m),
-    )  # fmt: skip
 
 
 def _worst_first(parts: Sequence[BreakdownEntry]) -> list[BreakdownEntry]:
@@ -288,25 +263,10 @@ def _worst_first(parts: Sequence[BreakdownEntry]) -> list[BreakdownEntry]:
         if latency is None:
             return part.lost, -1, -1
         p99 = latency.percentiles["p99"]
-        top = math.inf if latency.maximum is None else latency.maximum
-        return part.lost, -1 if p99 is None else p99, top
+        largest = math.inf if latency.maximum is None else latency.maximum
+        return part.lost, -1 if p99 is None else p99, largest
 
     return sorted(parts, key=badness, reverse=True)
-
-
-def _part_table(
-    what: str, caption: str, parts: Sequence[BreakdownEntry], measured: MeasurementsSection
-) -> Table:
-    rows = [
-        (
-            part.name, exact(part.offered), exact(part.sent), exact(part.received), _lost_cell(part.lost, measured),
-            *percentiles(part.end_to_end, "p50", "p99", absent=NOT_MEASURED), percentiles(part.publish, "p99", absent=NOT_MEASURED)[0],
-        )
-        for part in parts
-    ]  # fmt: skip
-    return Table(
-        caption=caption, head=(what, *HEAD), rows=rows, numbers=frozenset(range(1, len(HEAD) + 1))
-    )
 
 
 def _part_curves(
@@ -323,7 +283,3 @@ def _part_curves(
     chart = charts.curve_chart(title, run, named, bounds)
     if chart is not None:
         yield ChartFigure(f"{run}-{name}", chart)
-
-
-def _lost_cell(lost: int, measured: MeasurementsSection) -> str:
-    return exact(lost) if measured.subscriptions else "not applicable"

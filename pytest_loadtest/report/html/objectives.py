@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.document import MISSES_FIRST
-from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold, Table
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold
 from pytest_loadtest.report.html.charts import (
     TIME,
     Axis,
@@ -15,12 +15,13 @@ from pytest_loadtest.report.html.charts import (
     objective_levels,
 )
 from pytest_loadtest.report.sections import all_findings, cause, has_number, objective_name
+from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import counted, exact, format_value
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.html.blocks import Block
@@ -29,40 +30,37 @@ if TYPE_CHECKING:
 
 
 HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
+ALIGN: Final = "<<>><>"
 
 
 def objectives_table(document: RunDocument) -> Table | None:
     """Return the objectives of a run and its stages, misses first; None if nothing was judged."""
-    findings = sorted(
-        all_findings(document), key=lambda entry: MISSES_FIRST.index(entry[1].outcome)
-    )
-    rows = [objective_row(prefix, finding) for prefix, finding in findings]
-    return (
-        Table(
-            caption="Objectives, misses first", head=HEAD, rows=rows, numbers=frozenset((2, 3, 5))
-        )
-        if rows
-        else None
-    )
+    judged = list(all_findings(document))
+    if not judged:
+        return None
+    judged.sort(key=lambda entry: MISSES_FIRST.index(entry[1].outcome))
+    rows = [objective_row(prefix, finding) for prefix, finding in judged]
+    return Table(caption="Objectives, misses first", head=HEAD, align=ALIGN, rows=rows)
 
 
 def objective_row(prefix: str, finding: FindingEntry) -> tuple[str | Cell, ...]:
-    """Return name, outcome, observed value, bound, excess or why there is no number, samples. :param prefix: of the name."""
-    shown, samples, known = finding.shown, finding.samples, has_number(finding)
+    """Return the cells below :data:`HEAD`: the fifth is the excess, or why there is no number.
+
+    :param prefix: of the name.
+    """
+    observed = finding.shown.observed
+    note = finding.shown.over
+    if not has_number(finding):
+        observed = "not known"
+        note = cause(finding)
     return (
-        prefix + objective_name(finding), Cell(finding.outcome, finding.outcome),
-        shown.observed if known else "not known", shown.bound, shown.over if known else cause(finding),
-        "not counted" if samples is None else exact(samples),
-    )  # fmt: skip
-
-
-def missed_texts(document: RunDocument) -> Sequence[str]:
-    """Return a sentence for each miss."""
-    return [
-        prefix + finding.text
-        for prefix, finding in all_findings(document)
-        if finding.outcome is Outcome.MISSED
-    ]
+        prefix + objective_name(finding),
+        Cell(finding.outcome, finding.outcome),
+        observed,
+        finding.shown.bound,
+        note,
+        "not counted" if finding.samples is None else exact(finding.samples),
+    )
 
 
 # Objectives that hold in windows of a run: the observed value of each window.
@@ -77,40 +75,41 @@ MARKED: Final = 200
 
 
 def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
-    """Yield a chart and a table of each objective that has windows. :param run: the id of its place on the page."""
-    judged = [
-        (finding, finding.windows)
-        for finding in document.verdict.findings
-        if finding.windows is not None
-    ]
-    for number, (finding, windows) in enumerate(judged, 1):
-        chart = _chart(run, finding, windows)
+    """Yield a chart and a table of each objective that has windows.
+
+    :param run: the id of its place on the page.
+    """
+    number = 0
+    for finding in document.verdict.findings:
+        if finding.windows is None:
+            continue
+        number += 1
+        chart = _chart(run, finding, finding.windows)
         if chart is not None:
             yield ChartFigure(f"{run}-windows-{number}", chart)
-        yield from _table(finding, windows)
+        yield from _table(finding, finding.windows)
 
 
 def _chart(run: str, finding: FindingEntry, windows: WindowsSection) -> Chart | None:
-    listed = windows.listed
-    values = Line(finding.name, "a", [window.observed for window in listed])
-    marks = [
-        chart_mark(window.outcome, window.outcome, x=window.start / SECOND, y=window.observed)
-        for window in listed
-        if window.outcome is not Outcome.MET
-    ]
-    axis = AXES.get(finding.unit, Axis("observed", ""))
-    starts = [window.start / SECOND for window in listed]
-    title, bounds = f"{finding.name} in each window", objective_levels(finding)
+    starts = []
+    values = []
+    marks = []
+    for window in windows.listed:
+        start = window.start / SECOND
+        starts.append(start)
+        values.append(window.observed)
+        if window.outcome is not Outcome.MET:
+            marks.append(chart_mark(window.outcome, window.outcome, x=start, y=window.observed))
     return make_chart(
         "lines",
-        title,
+        f"{finding.name} in each window",
         run,
         _windows_text(windows),
         TIME,
-        axis,
+        AXES.get(finding.unit, Axis("observed", "")),
         starts,
-        [values],
-        bounds=bounds,
+        [Line(finding.name, "a", values)],
+        bounds=objective_levels(finding),
         marks=marks[:MARKED],
     )
 
@@ -121,32 +120,32 @@ def _windows_text(windows: WindowsSection) -> str:
         "generator-limited": windows.generator_limited,
         "no data": windows.no_data,
     }
-    outcomes = (
-        ", ".join(f"{exact(count)} {outcome}" for outcome, count in counts.items() if count)
-        or "all met"
-    )
-    allowed = (
-        f"; {format_value(windows.violations, 'ratio')} of them may miss"
-        if windows.violations
-        else ""
-    )
-    part = (
-        "" if len(windows.listed) == windows.number else "; only those that were not met are shown"
-    )
-    return f"{counted(windows.number, 'window')} of {format_duration(windows.width)}: {outcomes}{allowed}{part}."
+    outcomes = [f"{exact(count)} {outcome}" for outcome, count in counts.items() if count]
+    text = f"{counted(windows.number, 'window')} of {format_duration(windows.width)}"
+    text += f": {', '.join(outcomes) or 'all met'}"
+    if windows.violations:
+        text += f"; {format_value(windows.violations, 'ratio')} of them may miss"
+    if len(windows.listed) < windows.number:
+        text += "; only those that were not met are shown"
+    return f"{text}."
 
 
 def _table(finding: FindingEntry, windows: WindowsSection) -> Iterator[Block]:
     """Yield a table of the windows that were not met."""
-    rows = [
-        (format_duration(window.start), format_duration(window.end),
-         "not known" if window.observed is None else format_value(window.observed, finding.unit), Cell(window.outcome, window.outcome))
-        for window in windows.listed if window.outcome is not Outcome.MET
-    ]  # fmt: skip
+    rows = []
+    for window in windows.listed:
+        if window.outcome is Outcome.MET:
+            continue
+        observed = "not known"
+        if window.observed is not None:
+            observed = format_value(window.observed, finding.unit)
+        span = (format_duration(window.start), format_duration(window.end))
+        rows.append((*span, observed, Cell(window.outcome, window.outcome)))
     if rows:
-        table = Table(caption=f"{finding.name}: windows that were not met", head=("from", "until", "observed", "outcome"), rows=rows,
-                      numbers=frozenset((1, 2)))  # fmt: skip
+        caption = f"{finding.name}: windows that were not met"
+        head = ("from", "until", "observed", "outcome")
+        were = "was" if len(rows) == 1 else "were"
         yield Fold(
-            f"{counted(len(rows), 'window')} of {finding.name} that {'was' if len(rows) == 1 else 'were'} not met",
-            [table],
+            f"{counted(len(rows), 'window')} of {finding.name} that {were} not met",
+            [Table(caption=caption, head=head, align="<>><", rows=rows)],
         )

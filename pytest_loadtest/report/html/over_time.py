@@ -1,15 +1,19 @@
-"""Charts over the time of a run: rates, latencies, lost and duplicate messages, and the events that are shaded in them."""
+"""Charts over the time of a run: rates, latencies, lost and duplicate messages.
+
+Events during the load are shaded in them.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
+from pytest_loadtest.report.document import TimelineSection
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts
-from pytest_loadtest.report.html.blocks import Table
 from pytest_loadtest.report.html.charts import (
     LATENCY,
     TIME,
@@ -17,9 +21,11 @@ from pytest_loadtest.report.html.charts import (
     Line,
     even_spans,
     latency_levels,
+    latency_lines,
     make_chart,
 )
-from pytest_loadtest.report.sections import restart_text
+from pytest_loadtest.report.sections import known_of, restart_text
+from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import SECOND, format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 
@@ -29,39 +35,35 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Restart
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.html.charts import Chart
-    from pytest_loadtest.report.measurements_section import MeasurementsSection, SeriesSection
+    from pytest_loadtest.report.measurements_section import MeasurementsSection
     from pytest_loadtest.report.verdict_section import FindingEntry
+
+
+RATE: Final = Axis("rate", "msg/s")
 
 
 def rate_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     """Draw offered, sent, acked and received messages, each in the second of the event."""
-    series, fan = measured.series, measured.subscriptions
-    received = "received" if fan == 1 else f"received, all {fan} subscriptions"
+    series = measured.series
     lines = [
         Line("offered", "offered", series.offered),
         Line("sent", "sent", series.sent),
         Line("acked", "acked", series.acked),
     ]
-    lines += [Line(received, "received", series.received)] if fan else []
-    whole = measured.duration // SECOND or None  # the seconds of the drain have no rate
-    ranges = [
-        f"{line.label} {_range(line.known[:whole], format_rate)}" for line in lines if line.known
-    ]
-    drain = (
-        f" The drain begins at {format_duration(measured.duration)}."
-        if len(series.offered) * SECOND > measured.duration
-        else ""
-    )
-    return make_chart(
-        "lines",
-        "Messages per second",
-        run,
-        _sentence(ranges) + drain,
-        TIME,
-        Axis("rate", "msg/s"),
-        _seconds(series),
-        lines,
-    )
+    fan = measured.subscriptions
+    if fan:
+        received = "received" if fan == 1 else f"received, all {fan} subscriptions"
+        lines.append(Line(received, "received", series.received))
+    # The seconds of the drain have no rate.
+    seconds = measured.duration // SECOND or None
+    ranges = []
+    for line in lines:
+        if line.known:
+            ranges.append(f"{line.label} {_range(line.known[:seconds], format_rate)}")
+    summary = _sentence(ranges)
+    if len(series.offered) * SECOND > measured.duration:
+        summary += f" The drain begins at {format_duration(measured.duration)}."
+    return _by_second("lines", "Messages per second", run, summary, RATE, measured, lines)
 
 
 def latency_chart(
@@ -74,18 +76,10 @@ def latency_chart(
         Line("p99", "p99", series.end_to_end_p99),
         Line("max", "max", series.end_to_end_max),
     ]
-    title, summary = "End-to-end latency of each second", _sentence(_duration_ranges(lines))
-    return make_chart(
-        "lines",
-        title,
-        run,
-        summary,
-        TIME,
-        LATENCY,
-        _seconds(series),
-        lines,
-        bounds=latency_levels(findings),
-    )
+    title = "End-to-end latency of each second"
+    levels = latency_levels(findings)
+    summary = _sentence(_duration_ranges(lines))
+    return _by_second("lines", title, run, summary, LATENCY, measured, lines, levels)
 
 
 def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
@@ -97,52 +91,51 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
         Line("too many", "duplicates", [max(-count, 0) for count in missing]),
     ]
     shown = [line for line in lines if any(line.known)]
-    sums = [
-        f"{line.label} {exact(sum(line.known))} in {counted(sum(map(bool, line.known)), 'second')}"
-        for line in shown
-    ]
-    summary = f"{_sentence(sums)} Deliveries of the messages due in each second; lost and duplicate ones of one second cancel out."
-    count = Axis("deliveries", "count")
-    return make_chart(
-        "bars", "Lost and duplicates", run, summary, TIME, count, _seconds(series), shown
-    )
+    sums = [f"{line.label} {exact(sum(line.known))} in {_seconds_of(line)}" for line in shown]
+    meaning = "Deliveries of the messages due in each second"
+    summary = f"{_sentence(sums)} {meaning}; lost and duplicate ones of one second cancel out."
+    axis = Axis("deliveries", "count")
+    return _by_second("bars", "Lost and duplicates", run, summary, axis, measured, shown)
 
 
 def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     """Draw the time of waiting for the target's full window; None if there is none, or its time is unknown."""
-    series = measured.series
-    line = Line("blocked", "blocked", series.blocked or ())
+    line = Line("blocked", "blocked", measured.series.blocked or ())
     if not any(line.known):
         return None
     title = "Blocked before the target's full window, summed over messages"
-    total, most = format_duration(sum(line.known)), format_duration(max(line.known))
-    summary = f"{total} in {counted(sum(map(bool, line.known)), 'second')}; up to {most} in one."
-    return make_chart(
-        "bars", title, run, summary, TIME, Axis("blocked", "ns"), _seconds(series), [line]
-    )
+    total = f"{format_duration(sum(line.known))} in {_seconds_of(line)}"
+    summary = f"{total}; up to {format_duration(max(line.known))} in one."
+    return _by_second("bars", title, run, summary, Axis("blocked", "ns"), measured, [line])
 
 
 def lag_chart(measured: MeasurementsSection, run: str) -> Chart | None:
     """Draw the largest receive lag of the messages due in each second; None if it is unknown."""
-    series = measured.series
-    lines = [Line("max", "max", series.receive_lag_max or ())]
+    lines = [Line("max", "max", measured.series.receive_lag_max or ())]
     if not lines[0].known:
         return None
-    title, summary = "Largest receive lag of each second", _sentence(_duration_ranges(lines))
-    return make_chart(
-        "lines",
-        title,
-        run,
-        summary,
-        TIME,
-        Axis("receive lag", "ns", "log"),
-        _seconds(series),
-        lines,
-    )
+    title = "Largest receive lag of each second"
+    axis = Axis("receive lag", "ns", "log")
+    summary = _sentence(_duration_ranges(lines))
+    return _by_second("lines", title, run, summary, axis, measured, lines)
 
 
-def _seconds(series: SeriesSection) -> range:
-    return range(len(series.offered))
+def _by_second(
+    kind: str,
+    title: str,
+    run: str,
+    summary: str,
+    axis: Axis,
+    measured: MeasurementsSection,
+    lines: Sequence[Line],
+    levels: Sequence[dict[str, Any]] = (),
+) -> Chart | None:
+    seconds = range(len(measured.series.offered))
+    return make_chart(kind, title, run, summary, TIME, axis, seconds, lines, bounds=levels)
+
+
+def _seconds_of(line: Line) -> str:
+    return counted(sum(map(bool, line.known)), "second")
 
 
 def _range(known: Sequence[float], formatted: Callable[[float], str]) -> str:
@@ -157,37 +150,27 @@ def _sentence(parts: Sequence[str]) -> str:
     return f"{'; '.join(parts)}."
 
 
+_KINDS: Final = {
+    "publish": "Publish latency",
+    "sendDelay": "Send delay",
+    "receiveLag": "Receive lag",
+}
+
+
 def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart]]:
-    """Draw publish latency, send delay and receive lag of each ten seconds: they are not kept for each second."""
+    """Draw latencies of each ten seconds that are not kept for each second."""
     intervals = measured.intervals
     if len(intervals) < 2:
         return
-    xs = [number * 10 for number in range(len(intervals))]
-    kinds = {
-        "publish": ("Publish latency", [interval["publish"] for interval in intervals]),
-        "sendDelay": ("Send delay", [interval["sendDelay"] for interval in intervals]),
-        "receiveLag": ("Receive lag", [interval.get("receiveLag") for interval in intervals]),
-    }
-    for kind, (title, latencies) in kinds.items():
-        lines = [
-            Line(
-                "max",
-                "max",
-                [None if latency is None else latency.maximum for latency in latencies],
-            ),
-            *(
-                Line(
-                    p,
-                    p,
-                    [None if latency is None else latency.percentiles[p] for latency in latencies],
-                )
-                for p in ("p50", "p99", "p99.9")
-            ),
-        ]
-        axis, summary = Axis(title.lower(), "ns", "log"), _sentence(_duration_ranges(lines))
-        chart = make_chart(
-            "lines", f"{title} of each ten seconds", run, summary, TIME, axis, xs, lines
-        )
+    xs = range(0, 10 * len(intervals), 10)
+    for kind, title in _KINDS.items():
+        latencies = [interval.get(kind) for interval in intervals]
+        *percentiles, largest = latency_lines(latencies, ("p50", "p99", "p99.9"))
+        lines = [largest, *percentiles]
+        summary = _sentence(_duration_ranges(lines))
+        axis = Axis(title.lower(), "ns", "log")
+        whole_title = f"{title} of each ten seconds"
+        chart = make_chart("lines", whole_title, run, summary, TIME, axis, xs, lines)
         if chart is not None:
             yield kind, chart
 
@@ -202,9 +185,9 @@ PERCENTILES: Final = (50, 90, 99, 99.9)
 
 
 def time_blocks(measured: MeasurementsSection) -> list[dict[int, int]]:
-    """Return the counts by bucket of each block, ascending; empty if the results do not have them."""
+    """Return the counts by bucket of each block, ascending; empty if the results have none."""
     over_time = measured.over_time
-    return [] if over_time is None else [decode_counts(text) for text in over_time.end_to_end]
+    return [] if over_time is None else list(map(decode_counts, over_time.end_to_end))
 
 
 def blocks_are_seconds(measured: MeasurementsSection) -> bool:
@@ -215,24 +198,38 @@ def blocks_are_seconds(measured: MeasurementsSection) -> bool:
 def heat_map(
     counted: Sequence[dict[int, int]], measured: MeasurementsSection, run: str
 ) -> Chart | None:
-    """Draw the number of copies by latency and block; None if it is unknown. :param counted: from :func:`time_blocks`."""
+    """Draw the number of copies by latency and block; None if it is unknown.
+
+    :param counted: from :func:`time_blocks`.
+    """
     over_time = measured.over_time
     if over_time is None or not any(counted):
         return None
-    block, parts = over_time.block, even_spans(len(counted), COLUMNS)
-    columns = [_heat_rows(counted[first:last]) for first, last in parts]
-    used = [row for column in columns for row in column]
-    low, high = min(used), max(used)
-    fullest = max(count for column in columns for count in column.values())
-    step = (parts[0][1] - parts[0][0]) * block
+    block = over_time.block
+    parts = even_spans(len(counted), COLUMNS)
+    cells = []
+    for x, (first, last) in enumerate(parts):
+        for row, count in sorted(_heat_rows(counted[first:last]).items()):
+            cells.append((x, row, count))
+    _, rows, counts = zip(*cells, strict=True)
+    low = min(rows)
+    length = (parts[0][1] - parts[0][0]) * block
+    each = f"for each {format_duration(length)}; up to {exact(max(counts))} in one cell"
     return {
-        "kind": "heat", "title": "End-to-end latency over time, as a heat map", "run": run,
-        "summary": f"Number of copies by latency, for each {format_duration(step)}; up to {exact(fullest)} in one cell.",
-        "x": TIME.document(), "y": LATENCY.document(), "xs": [first * block / SECOND for first, _ in parts], "step": step / SECOND,
-        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(low, high + 2)],
-        "cells": [[x, row - low, count] for x, column in enumerate(columns) for row, count in sorted(column.items())],
-        "series": [], "bounds": [], "marks": [],
-    }  # fmt: skip
+        "kind": "heat",
+        "title": "End-to-end latency over time, as a heat map",
+        "run": run,
+        "summary": f"Number of copies by latency, {each}.",
+        "x": TIME.document(),
+        "y": LATENCY.document(),
+        "xs": [first * block / SECOND for first, _ in parts],
+        "step": length / SECOND,
+        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(low, max(rows) + 2)],
+        "cells": [[x, row - low, count] for x, row, count in cells],
+        "series": [],
+        "bounds": [],
+        "marks": [],
+    }
 
 
 def _heat_rows(counted: Sequence[dict[int, int]]) -> dict[int, int]:
@@ -258,43 +255,41 @@ def percentile_chart(
     findings: Sequence[FindingEntry],
     run: str,
 ) -> Chart | None:
-    """Draw percentiles and the largest latency of the messages due in each block, however few; None if they are unknown."""
-    over_time, maxima = measured.over_time, measured.series.end_to_end_max
+    """Draw percentiles and the largest latency of the messages due in each block, however few.
+
+    The chart is None if they are unknown.
+    """
+    over_time = measured.over_time
     if over_time is None or not counted:
         return None
-    block, length = over_time.block, over_time.block // SECOND
-    tops = [
-        max(
-            (int(top) for top in maxima[at * length : (at + 1) * length] if top is not None),
-            default=None,
-        )
-        for at in range(len(counted))
-    ]
-    distributions = [
-        counts_distribution(counts, top) for counts, top in zip(counted, tops, strict=True)
-    ]
-    xs = [number * block / SECOND for number in range(len(distributions))]
-    lines = [
-        Line(
-            f"p{p:g}",
-            f"p{p:g}",
-            [None if one is None else one.percentile(p) for one in distributions],
-        )
-        for p in PERCENTILES
-    ]
+    maxima = measured.series.end_to_end_max
+    seconds = over_time.block // SECOND
+    distributions = []
+    for at, counts in enumerate(counted):
+        known = known_of(maxima[at * seconds : (at + 1) * seconds])
+        top = int(max(known)) if known else None
+        distributions.append(counts_distribution(counts, top))
+    xs = [number * over_time.block / SECOND for number in range(len(distributions))]
+    lines = []
+    for p in PERCENTILES:
+        values = []
+        for distribution in distributions:
+            values.append(None if distribution is None else distribution.percentile(p))
+        lines.append(Line(f"p{p:g}", f"p{p:g}", values))
+    each = format_duration(over_time.block)
     if blocks_are_seconds(measured):
         lines.append(Line("max", "max", maxima[: len(xs)]))
-    each = "second" if blocks_are_seconds(measured) else format_duration(block)
-    summary = f"{_sentence(_duration_ranges(lines))} Messages that never came are not included."
+        each = "second"
     title = f"Percentiles of end-to-end latency, each {each}"
-    return make_chart(
-        "lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=latency_levels(findings)
-    )
+    summary = f"{_sentence(_duration_ranges(lines))} Messages that never came are not included."
+    levels = latency_levels(findings)
+    return make_chart("lines", title, run, summary, TIME, LATENCY, xs, lines, bounds=levels)
 
 
 # Events during the load: time slices that are shaded in every chart of a run, and listed.
 
 Band = dict[str, Any]
+NO_EVENTS: Final = TimelineSection(stages=(), changes=(), restarts=(), stalls=(), blocked=())
 MOST_BANDS: Final = 200
 """The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
@@ -304,32 +299,29 @@ KINDS: Final = {
 
 
 def find_bands(document: RunDocument) -> list[Band]:
-    """Return all bands of a run, by kind and then by time; seconds since the start of the measured phase."""
-    measured, timeline = document.measurements, document.timeline
-    end = (
-        0 if measured is None else max(measured.duration, len(measured.series.offered) * SECOND)
-    )  # the drain is shown, too
-    bands = [
-        *(
-            _band("stage", one.start, one.end, one.name)
-            for one in (timeline.stages if timeline else ())
-        ),
-        *(
-            _band("change", one.at, one.at, one.text)
-            for one in (timeline.changes if timeline else ())
-        ),
-        *_restart_bands(timeline.restarts if timeline else document.restarts, end),
-        *(_move_bands(document.bottleneck) if document.bottleneck else ()),
-        *(
-            _band("stall", one.start, one.end, f"worker {one.worker}")
-            for one in (timeline.stalls if timeline else ())
-        ),
-        *(
-            _band("blocked", one.start, one.end, "the target's window was full")
-            for one in (timeline.blocked if timeline else ())
-        ),
-    ]
-    return bands + list(_loss_bands(() if measured is None else measured.series.missing or ()))
+    """Return all bands of a run, by kind and then by time.
+
+    Times are seconds since the start of the measured phase.
+    """
+    measured = document.measurements
+    end = 0
+    missing: Sequence[int] = ()
+    if measured is not None:
+        # The drain is shown, too.
+        end = max(measured.duration, len(measured.series.offered) * SECOND)
+        missing = measured.series.missing or ()
+    timeline = document.timeline or replace(NO_EVENTS, restarts=document.restarts)
+    bands = [_band("stage", stage.start, stage.end, stage.name) for stage in timeline.stages]
+    for change in timeline.changes:
+        bands.append(_band("change", change.at, change.at, change.text))
+    bands += _restart_bands(timeline.restarts, end)
+    if document.bottleneck is not None:
+        bands += _move_bands(document.bottleneck)
+    for stall in timeline.stalls:
+        bands.append(_band("stall", stall.start, stall.end, f"worker {stall.worker}"))
+    for span in timeline.blocked:
+        bands.append(_band("blocked", span.start, span.end, "the target's window was full"))
+    return [*bands, *_loss_bands(missing)]
 
 
 def _band(kind: str, start: float, end: float, label: str) -> Band:
@@ -338,10 +330,11 @@ def _band(kind: str, start: float, end: float, label: str) -> Band:
 
 def _restart_bands(restarts: Sequence[Restart], end: int) -> Iterator[Band]:
     for restart in restarts:
-        until = max(end, restart.down) if restart.ready is None else restart.ready
-        yield _band(
-            "restart", restart.down, until, f"{restart.node} {restart_text(restart)}".strip()
-        )
+        until = restart.ready
+        if until is None:
+            until = max(end, restart.down)
+        label = f"{restart.node} {restart_text(restart)}".strip()
+        yield _band("restart", restart.down, until, label)
 
 
 # By the last part of the column's name.
@@ -356,74 +349,65 @@ def _move_bands(section: BottleneckSection) -> Iterator[Band]:
     """Yield the changes of brokers and bundles of the run's topics, each between the two samples that differ."""
     for name, column in section.columns.items():
         broker, _, what = name.rpartition(".")
-        known = [
-            (at, round(value))
-            for at, value in zip(section.time, column, strict=True)
-            if value is not None and what in _MOVES
-        ]
+        if what not in _MOVES:
+            continue
         # Counts begin at zero with the phase; the number of bundles does not.
-        for (start, before), (end, after) in pairwise(
-            known if what == "bundles" else [(0, 0), *known]
-        ):
+        known = [] if what == "bundles" else [(0, 0)]
+        for at, value in zip(section.time, column, strict=True):
+            if value is not None:
+                known.append((at, round(value)))
+        for (start, before), (end, after) in pairwise(known):
             if before != after:
-                yield _band(
-                    "move",
-                    start,
-                    end,
-                    _MOVES[what].format(
-                        broker=broker, more=after - before, before=before, after=after
-                    ),
-                )
+                facts = {"more": after - before, "before": before, "after": after}
+                label = _MOVES[what].format(broker=broker, **facts)
+                yield _band("move", start, end, label)
 
 
 def _loss_bands(missing: Sequence[int]) -> Iterator[Band]:
     """Join neighbouring seconds with missing deliveries."""
-    start, total = 0, 0
+    start = 0
+    total = 0
     for second, count in enumerate([*missing, 0]):
         if count > 0:
-            start, total = (start if total else second), total + count
+            if not total:
+                start = second
+            total += count
         elif total:
-            yield _band(
-                "lost",
-                start * SECOND,
-                second * SECOND,
-                f"{counted(total, 'delivery', 'deliveries')} missing of those due here",
-            )
+            label = f"{counted(total, 'delivery', 'deliveries')} missing of those due here"
+            yield _band("lost", start * SECOND, second * SECOND, label)
             total = 0
 
 
 def drawn_bands(bands: Sequence[Band]) -> list[Band]:
-    """Return the bands that a chart can show, by kind and then by time: the longest if there are too many of one kind."""
+    """Return the bands that a chart can show, by kind and then by time.
+
+    If there are too many of one kind, they are its longest ones.
+    """
     drawn: list[Band] = []
     for kind in KINDS:
-        longest = sorted(
-            (band for band in bands if band["kind"] == kind),
-            key=lambda band: band["from"] - band["to"],
-        )[:MOST_BANDS]
-        drawn += sorted(longest, key=lambda band: (band["from"], band["to"]))
+        bands_of_kind = [band for band in bands if band["kind"] == kind]
+        bands_of_kind.sort(key=lambda band: band["from"] - band["to"])
+        drawn += sorted(bands_of_kind[:MOST_BANDS], key=_span)
     return drawn
 
 
 def events_table(bands: Sequence[Band]) -> Table | None:
     """Return the bands as a table, in order of time; None if there are none."""
     shown = drawn_bands(bands)
-    rows = [
-        (
-            _start(band["from"]),
-            _length(band["to"] - band["from"]),
-            KINDS[band["kind"]],
-            band["label"],
-        )
-        for band in sorted(shown, key=lambda band: (band["from"], band["to"]))
-    ]
-    more = (
-        f"; {exact(len(bands) - len(shown))} shorter ones are left out"
-        if len(bands) > len(shown)
-        else ""
-    )
-    caption = f"Events during the load, by time since the start of the measured phase{more}"
-    head = ("at", "for", "what", "")
-    return Table(caption=caption, head=head, rows=rows, numbers=frozenset((0, 1))) if rows else None
+    if not shown:
+        return None
+    rows = []
+    for band in sorted(shown, key=_span):
+        length = _length(band["to"] - band["from"])
+        rows.append((_start(band["from"]), length, KINDS[band["kind"]], band["label"]))
+    caption = "Events during the load, by time since the start of the measured phase"
+    if len(bands) > len(shown):
+        caption += f"; {exact(len(bands) - len(shown))} shorter ones are left out"
+    return Table(caption=caption, head=("at", "for", "what", ""), align=">><<", rows=rows)
+
+
+def _span(band: Band) -> tuple[float, float]:
+    return band["from"], band["to"]
 
 
 def _length(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The first chapters of the page: every run with its outcome, worst first, every objective, and the environment."""
+"""The first chapters of the page: every run, worst first, every objective, and the environment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.document import MISSES_FIRST, OUTCOMES
+from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.html import objectives
 from pytest_loadtest.report.html.blocks import (
     NOT_MEASURED,
-    Cell,
     Chapter,
     Fold,
     Listing,
     Paragraph,
-    Table,
     Verbatim,
     absent,
 )
@@ -23,12 +21,15 @@ from pytest_loadtest.report.sections import (
     all_findings,
     answer,
     delivered_text,
+    missed_texts,
+    outcome_counts,
     percentiles,
     run_name,
     scale_changes,
     scale_of,
     short_scale,
 )
+from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value
 from pytest_loadtest.verdict.slo import Outcome
@@ -57,64 +58,61 @@ def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]
 
 
 def _first(results: ResultSet) -> Iterator[Block]:
-    counts = [
-        (outcome, sum(run.outcome == outcome for run in results.runs)) for outcome in OUTCOMES
-    ]
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts if count)
+    outcomes = outcome_counts(run.document for run in results.runs)
     yield Paragraph(f"{counted(len(results.runs), 'run')}: {outcomes or 'none that can be read'}.")
     if any(run.document.scale is not None for run in results.runs):
-        yield Paragraph(
-            "Scaled and shortened runs keep the shape of the load and say nothing about the full load.",
-            "warning",
-        )
+        text = "Scaled and shortened runs keep the shape of the load"
+        yield Paragraph(f"{text} and say nothing about the full load.", "warning")
     if results.unreadable:
         yield Listing("Results that cannot be read", results.unreadable)
 
 
 def run_title(run: ReadRun) -> str:
     """Return the test, with the number of the attempt after the first."""
-    document = run.document
-    return f"{run_name(document)}{f' · attempt {run.attempt}' if run.attempt > 1 else ''}"
+    name = run_name(run.document)
+    return f"{name} · attempt {run.attempt}" if run.attempt > 1 else name
 
 
 def scale_text(document: RunDocument) -> str:
     """Return ``SCALED ×0.01`` with the reductions; empty where the profile ran as written."""
     changes = scale_changes(document)
-    return f"{scale_of(document).upper()}{f' ({changes})' if changes else ''}"
+    scale = scale_of(document).upper()
+    return f"{scale} ({changes})" if changes else scale
 
 
 def _runs(runs: Named) -> Table:
-    several = len({run.session for _, run in runs}) > 1
-    head = (
-        "test",
-        "outcome",
-        "what was missed, and why",
-        "scale",
-        "offered",
-        "delivered",
-        "end-to-end p99",
-        "for",
-    )
-    rows = [(*_row(name, run), *([run.session] if several else [])) for name, run in runs]
-    whole = (*head, "session") if several else head
-    return Table(
-        caption="Every run, worst first", head=whole, rows=rows, numbers=frozenset(range(4, 8))
-    )
+    head = [
+        "test", "outcome", "what was missed, and why", "scale", "offered", "delivered",
+        "end-to-end p99", "for",
+    ]  # fmt: skip
+    align = "<<<<>>>>"
+    rows = [_row(name, run) for name, run in runs]
+    if len({run.session for _, run in runs}) > 1:
+        head.append("session")
+        align += "<"
+        for row, (_, run) in zip(rows, runs, strict=True):
+            row.append(run.session)
+    return Table(caption="Every run, worst first", head=head, align=align, rows=rows)
 
 
-def _row(name: str, run: ReadRun) -> tuple[str | Cell, ...]:
+def _row(name: str, run: ReadRun) -> list[str | Cell]:
     document = run.document
-    peak = [] if document.peak is None else [f"peak: {answer(document.peak)}"]
-    reasons = [*peak, *document.verdict.reasons, *objectives.missed_texts(document)]
-    why = (
-        reasons[0] + (f"; and {len(reasons) - 1} more" if len(reasons) > 1 else "")
-        if reasons
-        else ""
-    )
-    return (
-        Cell(run_title(run), link=name), Cell(run.outcome, run.outcome), why,
-        "as written" if document.scale is None else short_scale(document.scale.factor), *_figures(document.measurements),
-    )  # fmt: skip
+    reasons = [*document.verdict.reasons, *missed_texts(document)]
+    if document.peak is not None:
+        reasons.insert(0, f"peak: {answer(document.peak)}")
+    why = reasons[0] if reasons else ""
+    if len(reasons) > 1:
+        why += f"; and {len(reasons) - 1} more"
+    scale = "as written"
+    if document.scale is not None:
+        scale = short_scale(document.scale.factor)
+    return [
+        Cell(run_title(run), link=name),
+        Cell(run.outcome, run.outcome),
+        why,
+        scale,
+        *_figures(document.measurements),
+    ]
 
 
 def format_started(started: str | None) -> str:
@@ -132,74 +130,70 @@ def _figures(measured: MeasurementsSection | None) -> tuple[str, str, str, str]:
 
 def _objectives(runs: Named) -> Iterator[Block]:
     """Yield all objectives; implicit ones that were met on demand, as every run has them."""
-    judged = [
-        (name, run, prefix, finding)
-        for name, run in runs
-        for prefix, finding in all_findings(run.document)
-    ]
-    judged.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
-    usual, others = (
-        [entry for entry in judged if _is_usual(entry[3]) is wanted] for wanted in (True, False)
-    )
-    caption = (
-        "Objectives of every run: those missed first, then those without a result, then those met"
-    )
-    yield (
-        _objective_table(caption, others)
-        if others
-        else Paragraph("None, apart from implicit ones." if usual else "None.")
-    )
+    usual = []
+    others = []
+    for name, run in runs:
+        for prefix, finding in all_findings(run.document):
+            judged = (name, run, prefix, finding)
+            if finding.implicit and finding.outcome is Outcome.MET:
+                usual.append(judged)
+            else:
+                others.append(judged)
+    if others:
+        others.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
+        order = "those missed first, then those without a result, then those met"
+        yield _objective_table(f"Objectives of every run: {order}", others)
+    else:
+        yield Paragraph("None, apart from implicit ones." if usual else "None.")
     if usual:
-        title = f"{counted(len(usual), 'implicit objective')} that {'was' if len(usual) == 1 else 'were'} met"
+        were = "was" if len(usual) == 1 else "were"
+        title = f"{counted(len(usual), 'implicit objective')} that {were} met"
         yield Fold(title, [_objective_table("Implicit objectives that were met", usual)])
-
-
-def _is_usual(finding: FindingEntry) -> bool:
-    return finding.implicit and finding.outcome is Outcome.MET
 
 
 def _objective_table(
     caption: str, judged: Sequence[tuple[str, ReadRun, str, FindingEntry]]
 ) -> Table:
-    rows = [
-        (Cell(run_title(run), link=name), *objectives.objective_row(prefix, finding))
-        for name, run, prefix, finding in judged
-    ]
-    return Table(
-        caption=caption, head=("test", *objectives.HEAD), rows=rows, numbers=frozenset((3, 4, 6))
-    )
+    rows = []
+    for name, run, prefix, finding in judged:
+        test = Cell(run_title(run), link=name)
+        rows.append((test, *objectives.objective_row(prefix, finding)))
+    head = ("test", *objectives.HEAD)
+    return Table(caption=caption, head=head, align=f"<{objectives.ALIGN}", rows=rows)
 
 
 def _environment(runs: Named) -> Iterator[Block]:
     """Yield each broker, machine and set of versions once, with its runs."""
     for caption in ("Broker", "Machine", "Versions"):
-        seen: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+        facts_of: dict[str, Mapping[str, Any]] = {}
+        users: dict[str, list[str]] = {}
         for _, run in runs:
             facts = _facts(run.document)[caption]
-            seen.setdefault(json.dumps(facts, sort_keys=True), (facts, []))[1].append(
-                run_title(run)
-            )
-        for facts, users in seen.values():
-            of = "all runs" if len(seen) == 1 else ", ".join(dict.fromkeys(users))
-            yield (
-                facts_table(f"{caption} of {of}", facts)
-                if facts
-                else Paragraph(f"{caption} of {of}: not known", "absent")
-            )
+            key = json.dumps(facts, sort_keys=True)
+            facts_of[key] = facts
+            users.setdefault(key, []).append(run_title(run))
+        for key, facts in facts_of.items():
+            of = "all runs" if len(facts_of) == 1 else ", ".join(dict.fromkeys(users[key]))
+            if facts:
+                yield facts_table(f"{caption} of {of}", facts)
+            else:
+                yield Paragraph(f"{caption} of {of}: not known", "absent")
 
 
 def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
-    """Return the facts of a run by caption. Restarts are left out: they are events. So are an address that the target does not have, and
+    """Return the facts of a run by caption.
+
+    Restarts are left out: they are events. So are an address that the target does not have, and
     that it is no stand-in.
     """
-    broker = {name: value for name, value in document.broker.items() if name != "restarts"}
-    broker = {
-        name: value
-        for name, value in broker.items()
-        if (name, value) not in (("adminUrl", None), ("evidence", True))
-    }
-    memory = document.machine.get("memory")
-    machine = {**document.machine, **({} if memory is None else {"memory": format_size(memory)})}
+    broker = dict(document.broker)
+    broker.pop("restarts", None)
+    for name, usual in (("adminUrl", None), ("evidence", True)):
+        if broker.get(name, usual) == usual:
+            broker.pop(name, None)
+    machine = dict(document.machine)
+    if machine.get("memory") is not None:
+        machine["memory"] = format_size(machine["memory"])
     return {
         "Plan": document.plan,
         "Driver": document.driver,
@@ -211,7 +205,7 @@ def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Table:
     """Return names and values as a table; nested values have dotted names."""
-    return Table(caption=caption, head=("what", "value"), rows=list(_flat(facts)))
+    return Table(caption=caption, head=("what", "value"), align="<<", rows=list(_flat(facts)))
 
 
 def _flat(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -241,19 +235,14 @@ def environment_chapter(document: RunDocument) -> Iterator[Block]:
     """Yield plan, client, target, machine, versions and profile; all but the plan on demand."""
     for kind, facts in _facts(document).items():
         caption = "Target" if kind == "Broker" else kind
-        block = (
-            facts_table(caption, facts)
-            if facts
-            else absent(caption.lower(), "the run broke before")
-        )
+        block: Block = absent(caption.lower(), "the run broke before")
+        if facts:
+            block = facts_table(caption, facts)
         yield block if kind == "Plan" else Fold(caption, [block])
     lines = json.dumps(document.profile.document, indent=1, ensure_ascii=False).splitlines()
-    cut = (
-        []
-        if len(lines) <= LONGEST
-        else [f"… and {len(lines) - LONGEST} more lines in results.json"]
-    )
+    if len(lines) > LONGEST:
+        lines[LONGEST:] = [f"… and {len(lines) - LONGEST} more lines in results.json"]
     yield Fold(
         "Profile, with all that was changed for this run",
-        [Verbatim("profile", [*lines[:LONGEST], *cut])],
+        [Verbatim("profile", lines)],
     )

@@ -8,6 +8,7 @@ import json
 import os
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import baseline, bottleneck, history, sections, terminal
@@ -28,11 +29,11 @@ from pytest_loadtest.report.html.blocks import (
     Listing,
     Paragraph,
     RunPage,
-    Table,
     Verbatim,
     absent,
     chart_figures,
 )
+from pytest_loadtest.report.tables import Table
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.verdict_section import FindingEntry
 
 SCRIPTS: Final = (
     "vendor/uPlot.iife.min.js",
@@ -53,14 +55,16 @@ STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
 
 def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) -> None:
-    """Write the report of all runs below ``folders``; an existing file is replaced as a whole, a missing folder is made.
+    """Write the report of all runs below ``folders``.
+
+    An existing file is replaced as a whole, and a missing folder is made.
 
     :param past: a history file; the page shows the trend of these tests from it.
-    :raises UsageError: one of the folders has no run, or the history cannot be read. :raises OSError: the file cannot be written.
+    :raises UsageError: one of the folders has no run, or the history cannot be read.
+    :raises OSError: the file cannot be written.
     """
     results = find_runs(folders)
-    series, skipped = ([], 0) if past is None else _trend(results, past)
-    text = page_html(results, series, skipped)
+    text = page_html(results) if past is None else page_html(results, *_trend(results, past))
     file.parent.mkdir(parents=True, exist_ok=True)
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -71,12 +75,13 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
 
 
 def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the trend of the page's tests alone, and the number of lines of the history that were skipped."""
+    """Return the trend of the page's tests alone, and the number of lines that were skipped."""
     here = {baseline.identity(run.document) for run in results.runs}
     lines, skipped = history.read_history(past)
-    return history.build_trend(
+    own = (
         line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here
-    ), skipped
+    )
+    return history.build_trend(own), skipped
 
 
 def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped: int = 0) -> str:
@@ -86,7 +91,7 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
     :param skipped: number of lines of the history that cannot be read.
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
-    pages = [run_page(name, run) for name, run in zip(names, results.runs, strict=True)]
+    pages = list(map(run_page, names, results.runs))
     chapters = [
         *overview.overview_chapters(results, names),
         *comparison.trend_chapters(series, skipped),
@@ -101,7 +106,8 @@ def render_page(
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    scripts, styles = _assets(SCRIPTS), _assets(STYLES)
+    scripts = _assets(SCRIPTS)
+    styles = _assets(STYLES)
     environment = Environment(
         loader=PackageLoader("pytest_loadtest.report.html", ""),
         autoescape=True,
@@ -109,23 +115,31 @@ def render_page(
         trim_blocks=True,
     )
     return environment.get_template("template.html.j2").render(
-        title=title, made=made, policy=content_policy(scripts, styles), chapters=chapters, runs=pages,
-        scripts=[Markup(script) for script in scripts], styles=[Markup(style) for style in styles],
+        title=title,
+        made=made,
+        policy=content_policy(scripts, styles),
+        chapters=chapters,
+        runs=pages,
+        scripts=list(map(Markup, scripts)),
+        styles=list(map(Markup, styles)),
         data=Markup(_embedded(chart_data(chapters, pages))),
-    )  # fmt: skip
+    )
 
 
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """Return the data for the script: charts by the name of their place, and the bands of each run."""
-    whole = [*chapters, *(chapter for page in pages for chapter in page.chapters)]
-    charts = {
-        figure.name: figure.chart for chapter in whole for figure in chart_figures(chapter.blocks)
-    }
+    charts = {}
+    for chapter in chain(chapters, *(page.chapters for page in pages)):
+        for figure in chart_figures(chapter.blocks):
+            charts[figure.name] = figure.chart
     return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
 
 
 def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
-    """Return a policy that allows only these scripts and styles, and no network. See CSP Level 3, section 2.3.1, ``hash-source``."""
+    """Return a policy that allows only these scripts and styles, and no network.
+
+    See CSP Level 3, section 2.3.1, ``hash-source``.
+    """
     sources = {"script-src": scripts, "style-src": styles}
     allowed = "; ".join(f"{name} {' '.join(map(_hash, texts))}" for name, texts in sources.items())
     return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
@@ -142,29 +156,38 @@ def _assets(names: Sequence[str]) -> list[str]:
 
 def _embedded(document: dict[str, Any]) -> str:
     """Return JSON for a page: without ``<``, so that it cannot end the script or begin a comment."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c")
 
 
 def _title(results: ResultSet) -> str:
     sessions = sorted({run.session for run in results.runs} - {""})
-    return f"Load tests{f' · {sessions[0]}' if len(sessions) == 1 else f' · {len(sessions)} sessions' if sessions else ''}"
+    match sessions:
+        case []:
+            return "Load tests"
+        case [session]:
+            return f"Load tests · {session}"
+    return f"Load tests · {len(sessions)} sessions"
 
 
 def _maker(results: ResultSet) -> str:
-    makers = ", ".join(
-        sorted({run.document.versions.get("pytest-loadtest", "unknown") for run in results.runs})
-    )
-    return f"Made by pytest-loadtest {version('pytest-loadtest')} from results of version {makers or 'unknown'}; it needs no other file."
+    makers = {run.document.versions.get("pytest-loadtest", "unknown") for run in results.runs}
+    own = f"pytest-loadtest {version('pytest-loadtest')}"
+    origin = f"results of version {', '.join(sorted(makers)) or 'unknown'}"
+    return f"Made by {own} from {origin}; it needs no other file."
 
 
 # The chapters of one run with their charts, and its bands.
 
 
 def run_page(name: str, run: ReadRun) -> RunPage:
-    """Return the page of one run. :param name: the id of its place on the page, and the prefix of its charts' names."""
-    document, bands = run.document, over_time.find_bands(run.document)
+    """Return the page of one run.
+
+    :param name: the id of its place on the page, and the prefix of its charts' names.
+    """
+    document = run.document
+    bands = over_time.find_bands(document)
+    summary = [Verbatim("summary", terminal.summary_lines(document))]
     written = {
         "verdict": ("Verdict", _verdict(document)),
         "peak": ("Search for the highest rate", search.search_chapter(name, run)),
@@ -181,21 +204,12 @@ def run_page(name: str, run: ReadRun) -> RunPage:
         "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
         "generator": ("Generator", telemetry.generator_chapter(document)),
         "ran": ("What ran", overview.environment_chapter(document)),
-        "summary": (
-            "Summary",
-            [
-                Fold(
-                    "As the terminal shows it",
-                    [Verbatim("summary", terminal.summary_lines(document))],
-                )
-            ],
-        ),
+        "summary": ("Summary", [Fold("As the terminal shows it", summary)]),
     }
-    chapters = [
-        Chapter(f"{name}-chapter-{key}", title, blocks)
-        for key, (title, content) in written.items()
-        if (blocks := [*content])
-    ]
+    chapters = []
+    for key, (title, content) in written.items():
+        if blocks := list(content):
+            chapters.append(Chapter(f"{name}-chapter-{key}", title, blocks))
     return RunPage(
         name=name,
         title=overview.run_title(run),
@@ -214,16 +228,15 @@ def _about(run: ReadRun) -> str:
         f"target {sections.target_text(document.broker)}",
         f"measured from {overview.format_started(document.started)}",
     ]
-    return " · ".join(
-        [*parts, *([f"session {run.session}"] if run.session else []), document.results]
-    )
+    if run.session:
+        parts.append(f"session {run.session}")
+    return " · ".join([*parts, document.results])
 
 
 def _verdict(document: RunDocument) -> Iterator[Block]:
     if document.scale is not None:
-        yield Paragraph(
-            f"{overview.scale_text(document)} — says nothing about the full load", "warning"
-        )
+        scale = overview.scale_text(document)
+        yield Paragraph(f"{scale} — says nothing about the full load", "warning")
     causes, remedy = sections.causes_and_remedy(document)
     if causes:
         yield Listing("Because", causes)
@@ -239,54 +252,46 @@ def _verdict(document: RunDocument) -> Iterator[Block]:
 
 
 def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) -> Iterator[Block]:
-    measured, findings = document.measurements, document.verdict.findings
+    measured = document.measurements
     if measured is None:
         yield absent("rates and latencies", "the run broke before anything could be measured")
     elif sections.only_connects(measured):
-        yield Paragraph(
-            "rates and latencies over time: not applicable: the run had connections and no messages",
-            "absent",
-        )
+        why = "not applicable: the run had connections and no messages"
+        yield Paragraph(f"rates and latencies over time: {why}", "absent")
     else:
-        yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
-        if not over_time.blocks_are_seconds(measured):
-            yield _figure(
-                name,
-                "latency",
-                over_time.latency_chart(measured, findings, name),
-                "end-to-end latency over time",
-            )
-        blocks = over_time.time_blocks(measured)
-        yield _figure(
-            name,
-            "percentiles",
-            over_time.percentile_chart(blocks, measured, findings, name),
-            "percentiles of latency over time",
-        )
-        yield _figure(
-            name,
-            "heat",
-            over_time.heat_map(blocks, measured, name),
-            "heat map of latency over time",
-        )
-        yield from _lost(name, measured)
-        for kind, chart in (
-            ("blocked", over_time.blocked_chart(measured, name)),
-            ("lag", over_time.lag_chart(measured, name)),
-        ):
-            yield from [] if chart is None else [ChartFigure(f"{name}-{kind}", chart)]
-        yield from (
-            ChartFigure(f"{name}-{kind}", chart)
-            for kind, chart in over_time.interval_charts(measured, name)
-        )
+        yield from _time_charts(name, measured, document.verdict.findings)
     yield over_time.events_table(bands) or Paragraph(
         "Events during the load: no stage, change, outage, move of topics, stall or full window."
     )
 
 
+def _time_charts(
+    name: str, measured: MeasurementsSection, findings: Sequence[FindingEntry]
+) -> Iterator[Block]:
+    yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
+    if not over_time.blocks_are_seconds(measured):
+        chart = over_time.latency_chart(measured, findings, name)
+        yield _figure(name, "latency", chart, "end-to-end latency over time")
+    blocks = over_time.time_blocks(measured)
+    chart = over_time.percentile_chart(blocks, measured, findings, name)
+    yield _figure(name, "percentiles", chart, "percentiles of latency over time")
+    chart = over_time.heat_map(blocks, measured, name)
+    yield _figure(name, "heat", chart, "heat map of latency over time")
+    yield from _lost(name, measured)
+    charts = {
+        "blocked": over_time.blocked_chart(measured, name),
+        "lag": over_time.lag_chart(measured, name),
+        **dict(over_time.interval_charts(measured, name)),
+    }
+    for kind, chart in charts.items():
+        if chart is not None:
+            yield ChartFigure(f"{name}-{kind}", chart)
+
+
 def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:
     """Yield a chart of lost and duplicate messages by time, or why there is none."""
-    counts, chart = measured.counts, over_time.loss_chart(measured, name)
+    counts = measured.counts
+    chart = over_time.loss_chart(measured, name)
     if chart is not None:
         yield ChartFigure(f"{name}-lost", chart)
     elif measured.subscriptions and not counts["lost"] and not counts["duplicates"]:
@@ -299,12 +304,8 @@ def _custom(document: RunDocument) -> Iterator[Block]:
     measured = document.measurements
     if measured is not None and measured.custom:
         rows = [(name, value.shown) for name, value in measured.custom.items()]
-        yield Table(
-            caption="What pytest_loadtest_aggregate returned",
-            head=("what", "value"),
-            rows=rows,
-            numbers=frozenset((1,)),
-        )
+        caption = "What pytest_loadtest_aggregate returned"
+        yield Table(caption=caption, head=("what", "value"), align="<>", rows=rows)
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, Cell, ChartFigure, Paragraph, Table
-from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart, objective_points
-from pytest_loadtest.report.sections import answer, limit, percentiles, precise, step_purpose
-from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, ChartFigure, Paragraph
+from pytest_loadtest.report.html.charts import (
+    Axis,
+    Line,
+    chart_mark,
+    latency_lines,
+    make_chart,
+    objective_points,
+)
+from pytest_loadtest.report.sections import (
+    answer,
+    limit,
+    percentiles,
+    precise,
+    step_cells,
+    step_purpose,
+)
+from pytest_loadtest.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,28 +35,27 @@ if TYPE_CHECKING:
 
 
 def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
-    """Yield the blocks of the chapter; none if the run is no search. :param name: the id of the run's place on the page."""
+    """Yield the blocks of the chapter; none if the run is no search.
+
+    :param name: the id of the run's place on the page.
+    """
     peak = run.document.peak
     if peak is None:
         return
     yield Paragraph(f"peak {answer(peak)}")
     yield Paragraph(limit(peak))
     if peak.implicit_only:
-        yield Paragraph(
-            "The profile has no objectives, so the implicit ones had to hold; there is no bound on latency.",
-            "warning",
-        )
+        text = "The profile has no objectives, so the implicit ones had to hold"
+        yield Paragraph(f"{text}; there is no bound on latency.", "warning")
     latencies = {number: _latency(document) for number, document in run.steps.items()}
     yield _table(peak, latencies)
     charts = {
         "search": _by_latency(peak, latencies, run.document),
         "delivered": _by_delivered(peak),
     }
-    yield from (
-        ChartFigure(f"{name}-{chart_name}", chart)
-        for chart_name, chart in charts.items()
-        if chart is not None
-    )
+    for chart_name, chart in charts.items():
+        if chart is not None:
+            yield ChartFigure(f"{name}-{chart_name}", chart)
 
 
 def _latency(document: RunDocument) -> LatencySection | None:
@@ -50,31 +63,21 @@ def _latency(document: RunDocument) -> LatencySection | None:
 
 
 def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) -> Table:
-    head = (
-        "step",
-        "outcome",
-        "rate",
-        "for",
-        "delivered",
-        "end-to-end p50",
-        "p99",
-        "max",
-        "purpose",
-        "",
-    )
-    rows: list[tuple[str | Cell, ...]] = [
-        (
-            str(step.number), Cell(step.outcome, step.outcome), precise(step.rate, peak.unit), format_duration(step.duration),
-            NOT_MEASURED if step.throughput is None else precise(step.throughput, "msg/s"),
-            *percentiles(latencies.get(step.number), "p50", "p99", absent=NOT_MEASURED), step_purpose(step), step.text,
+    rows: list[tuple[str | Cell, ...]] = []
+    for step in peak.steps:
+        latency = latencies.get(step.number)
+        cells: tuple[str | Cell, ...] = (
+            str(step.number),
+            Cell(step.outcome, step.outcome),
+            *step_cells(step, peak.unit, NOT_MEASURED),
+            *percentiles(latency, "p50", "p99", absent=NOT_MEASURED),
         )
-        for step in peak.steps
-    ]  # fmt: skip
+        rows.append((*cells, step_purpose(step), step.text))
+    head = (
+        "step", "outcome", "rate", "for", "delivered", "end-to-end p50", "p99", "max", "purpose", "",
+    )  # fmt: skip
     return Table(
-        caption="Steps of the search, as they ran",
-        head=head,
-        rows=rows,
-        numbers=frozenset(range(2, 8)),
+        caption="Steps of the search, as they ran", head=head, align="<<>>>>>><<", rows=rows
     )
 
 
@@ -82,39 +85,42 @@ def _by_latency(
     peak: PeakSection, latencies: Mapping[int, LatencySection | None], document: RunDocument
 ) -> Chart | None:
     steps = _by_rate(peak)
-    measured = [latencies.get(step.number) for step in steps]
-    lines = [
-        Line(
-            "p50",
-            "p50",
-            [None if latency is None else latency.percentiles["p50"] for latency in measured],
-        ),
-        Line(
-            "p99",
-            "p99",
-            [None if latency is None else latency.percentiles["p99"] for latency in measured],
-        ),
-        Line("max", "max", [None if latency is None else latency.maximum for latency in measured]),
-    ]
-    heights = [
-        most if p99 is None else p99
-        for p99, most in zip(lines[1].values, lines[2].values, strict=True)
-    ]
-    bounds = [
-        {**point, "x": None}
-        for point in objective_points(document.verdict.findings, {"endToEndLatency"})
-    ]
-    y, rates = Axis("end-to-end latency", "ns", "log"), [step.rate for step in steps]
-    return make_chart("lines", "Rate and latency of each step", None, f"peak {answer(peak)}.", _rate(peak), y, rates, lines,
-                      bounds=[*bounds, *_peak_line(peak)], marks=_marks(steps, heights))  # fmt: skip
+    lines = latency_lines([latencies.get(step.number) for step in steps], ("p50", "p99"))
+    _, p99, largest = (line.values for line in lines)
+    heights = []
+    for step_p99, step_largest in zip(p99, largest, strict=True):
+        heights.append(step_largest if step_p99 is None else step_p99)
+    points = objective_points(document.verdict.findings, {"endToEndLatency"})
+    bounds = [{**point, "x": None} for point in points]
+    return make_chart(
+        "lines",
+        "Rate and latency of each step",
+        None,
+        f"peak {answer(peak)}.",
+        _rate(peak),
+        Axis("end-to-end latency", "ns", "log"),
+        [step.rate for step in steps],
+        lines,
+        bounds=[*bounds, *_peak_line(peak)],
+        marks=_marks(steps, heights),
+    )
 
 
 def _by_delivered(peak: PeakSection) -> Chart | None:
-    steps, title = _by_rate(peak), "Requested and delivered rate of each step"
+    steps = _by_rate(peak)
     delivered = Line("delivered", "received", [step.throughput for step in steps])
-    y, rates = Axis("delivered", "msg/s"), [step.rate for step in steps]
-    return make_chart("lines", title, None, f"peak {answer(peak)}.", _rate(peak), y, rates, [delivered], bounds=_peak_line(peak),
-                      marks=_marks(steps, delivered.values))  # fmt: skip
+    return make_chart(
+        "lines",
+        "Requested and delivered rate of each step",
+        None,
+        f"peak {answer(peak)}.",
+        _rate(peak),
+        Axis("delivered", "msg/s"),
+        [step.rate for step in steps],
+        [delivered],
+        bounds=_peak_line(peak),
+        marks=_marks(steps, delivered.values),
+    )
 
 
 def _by_rate(peak: PeakSection) -> list[StepEntry]:
@@ -133,8 +139,6 @@ def _rate(peak: PeakSection) -> Axis:
 
 
 def _peak_line(peak: PeakSection) -> list[dict[str, Any]]:
-    return (
-        []
-        if peak.rate is None
-        else [chart_mark(f"peak {precise(peak.rate, peak.unit)}", "met", x=peak.rate)]
-    )
+    if peak.rate is None:
+        return []
+    return [chart_mark(f"peak {precise(peak.rate, peak.unit)}", "met", x=peak.rate)]

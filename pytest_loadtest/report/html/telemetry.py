@@ -1,18 +1,19 @@
-"""The chapters about both sides of a run: the samples of the broker with the bottleneck, and the evidence about the generator."""
+"""The chapters about both sides of a run: the broker with the bottleneck, and the generator."""
 
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.report import bottleneck
 from pytest_loadtest.report.bottleneck import known_values
 from pytest_loadtest.report.hosts import host_uses
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, Table, absent
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, absent
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.report.nodes import HEAD, node_uses
-from pytest_loadtest.report.sections import blocked_text
+from pytest_loadtest.report.sections import blocked_text, known_of
+from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import (
     SECOND,
     format_count,
@@ -23,11 +24,12 @@ from pytest_loadtest.values.quantities import (
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.hosts import HostUse
     from pytest_loadtest.report.html.blocks import Block
+    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import WorkerEntry
 
 GROUPS: Final = {
@@ -59,15 +61,17 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         yield absent("broker and bottleneck", "nothing was sampled")
         return
     yield Paragraph(f"bottleneck {bottleneck.bottleneck_text(section)}")
-    yield from (Paragraph(f"also {side.conclusion}: {side.evidence}") for side in section.also)
-    yield from (Paragraph(f"broker {text}") for _, text in bottleneck.broker_facts(section))
+    for side in section.also:
+        yield Paragraph(f"also {side.conclusion}: {side.evidence}")
+    for _, text in bottleneck.broker_facts(section):
+        yield Paragraph(f"broker {text}")
     if uses := node_uses(document):
         caption = (
-            "Processes of the cluster: medians of cores, maxima of memory, means of rates, topics at the begin and at the end;"
-            " empty where it is not applicable or unknown"
+            "Processes of the cluster: medians of cores, maxima of memory, means of rates,"
+            " topics at the begin and at the end; empty where it is not applicable or unknown"
         )
         rows = [use.cells for use in uses]
-        yield Table(caption=caption, head=HEAD, rows=rows, numbers=frozenset(range(1, len(HEAD))))
+        yield Table(caption=caption, head=HEAD, align="<" + ">" * (len(HEAD) - 1), rows=rows)
     if section.missing:
         yield Listing("Not sampled", section.missing)
     yield from _charts(run, section, host_uses(document))
@@ -75,81 +79,99 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 
 
 def _charts(run: str, section: BottleneckSection, uses: Sequence[HostUse]) -> Iterator[ChartFigure]:
-    workers = _highest_first(
-        section,
-        [
-            name
-            for name in section.columns
-            if name.startswith("worker ") and name.endswith(".busiestWanted")
-        ],
-    )
-    queues = _highest_first(
-        section, [f"workers {use.name}.{queue}" for use in uses for queue in ("unsent", "unread")]
-    )
+    workers = []
+    for column in section.columns:
+        if column.startswith("worker ") and column.endswith(".busiestWanted"):
+            workers.append(column)
+    drawn = dict(section.columns)
+    hosts = []
+    queues = []
+    for use in uses:
+        hosts.append(f"host {use.name}")
+        drawn[hosts[-1]] = tuple(use.cpu)
+        queues += [f"workers {use.name}.unsent", f"workers {use.name}.unread"]
+    by_need = "Busiest thread of each worker, including its waits"
     groups = GROUPS | {
-        "hosts": (
-            "CPU of the workers of each host",
-            "cores",
-            tuple(f"host {use.name}" for use in uses),
+        "hosts": ("CPU of the workers of each host", "cores", hosts),
+        "hostQueues": (
+            "Bytes waiting in the sockets of each host",
+            "B",
+            _highest_first(section, queues),
         ),
-        "hostQueues": ("Bytes waiting in the sockets of each host", "B", tuple(queues)),
-        "workers": ("Busiest thread of each worker, including its waits", "cores", tuple(workers)),
+        "workers": (by_need, "cores", _highest_first(section, workers)),
     }
-    drawn = {**section.columns, **{f"host {use.name}": use.cpu for use in uses}}
     for name, (title, unit, columns) in groups.items():
-        there = [
-            column
-            for column in columns
-            if any(value is not None for value in drawn.get(column, ()))
-        ]
-        lines = [
-            Line(column, role, drawn[column]) for role, column in zip(ROLES, there, strict=False)
-        ]
-        moved = [line for line in lines if any(line.known)]
-        still = [line.label for line in lines if line.known and line not in moved]
-        texts = [f"{line.label} up to {_worded(max(line.known), unit)}" for line in moved]
-        texts += [f"0 throughout: {', '.join(still)}"] if still else []
-        texts += (
-            [f"{len(lines)} of {len(there)} lines are drawn"] if len(there) > len(lines) else []
-        )
-        xs = [time / SECOND for time in section.time]
-        chart = make_chart(
-            "lines", title, run, f"{'; '.join(texts)}.", TIME, Axis(AXES[unit], unit), xs, moved
+        chart = _chart(
+            run, title, unit, section.time, {name: drawn[name] for name in columns if name in drawn}
         )
         if chart is not None:
             yield ChartFigure(f"{run}-{name}", chart)
+
+
+def _chart(
+    run: str,
+    title: str,
+    unit: str,
+    times: Sequence[int],
+    columns: Mapping[str, Sequence[float | None]],
+) -> Chart | None:
+    """Draw the columns that have values other than 0; the summary names the others."""
+    sampled = {name: values for name, values in columns.items() if known_of(values)}
+    moved = []
+    texts = []
+    still = []
+    for role, (name, values) in zip(ROLES, sampled.items(), strict=False):
+        line = Line(name, role, values)
+        if any(line.known):
+            moved.append(line)
+            texts.append(f"{name} up to {_worded(max(line.known), unit)}")
+        else:
+            still.append(name)
+    if still:
+        texts.append(f"0 throughout: {', '.join(still)}")
+    if len(sampled) > len(ROLES):
+        texts.append(f"{len(ROLES)} of {len(sampled)} lines are drawn")
+    xs = [time / SECOND for time in times]
+    summary = f"{'; '.join(texts)}."
+    return make_chart("lines", title, run, summary, TIME, Axis(AXES[unit], unit), xs, moved)
 
 
 def _highest_first(section: BottleneckSection, columns: list[str]) -> list[str]:
     return sorted(columns, key=lambda column: -max(known_values(section, column), default=0))
 
 
+_WORDED: Final[Mapping[str, Callable[[float], str]]] = {
+    "ns": format_duration,
+    "B": format_size,
+    "B/s": lambda size: f"{format_size(size)}/s",
+    "msg/s": format_rate,
+    "count": format_count,
+    "share": lambda share: format_value(share, "ratio", 2),
+    "cores": "{:.2f} cores".format,
+}
+
+
 def _worded(value: float, unit: str) -> str:
-    words = {
-        "ns": format_duration,
-        "B": format_size,
-        "B/s": lambda size: f"{format_size(size)}/s",
-        "msg/s": format_rate,
-        "count": format_count,
-    }
-    if unit in words:
-        return words[unit](value)
-    return format_value(value, "ratio", 2) if unit == "share" else f"{value:.2f} cores"
+    return _WORDED[unit](value)
 
 
 def _columns(section: BottleneckSection) -> Iterator[Block]:
-    rows = [
-        (name, exact(len(known)), *(format_value(value, "number") for value in (min(known), median(known), max(known))))
-        if (known := known_values(section, name)) else (name, "0", *("not known",) * 3)
-        for name in sorted(section.columns)
-    ]  # fmt: skip
+    rows = []
+    for name in sorted(section.columns):
+        values = known_values(section, name)
+        ends = ["not known"] * 3
+        if values:
+            ends = [_number(value) for value in (min(values), median(values), max(values))]
+        rows.append((name, exact(len(values)), *ends))
     if rows:
+        title = "Everything that was sampled"
+        caption = f"{title}; sampling used {section.cost:.3f} cores"
         head = ("column", "samples", "smallest", "median", "largest")
-        caption = f"Everything that was sampled; sampling used {section.cost:.3f} cores"
-        yield Fold(
-            "Everything that was sampled",
-            [Table(caption=caption, head=head, rows=rows, numbers=frozenset((1, 2, 3, 4)))],
-        )
+        yield Fold(title, [Table(caption=caption, head=head, align="<>>>>", rows=rows)])
+
+
+def _number(value: float) -> str:
+    return format_value(value, "number")
 
 
 _BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
@@ -165,54 +187,49 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
         yield absent("the generator's own evidence")
         return
     workers = sorted(measured.workers, key=lambda worker: -worker.cpu)
-    kinds = {
-        key: label
-        for key, label in _BY_WORKER.items()
-        if any(key in worker.latencies for worker in workers)
-    }
-    rows = [
-        (w.worker, f"{w.cpu:.2f}", *map(format_duration, (w.stalled, w.longest_stall, w.gc)), *(_p99(w, key) for key in kinds))
-        for w in workers
-    ]  # fmt: skip
-    head = (
-        "worker",
-        "cores",
-        "stalled, in sum",
-        "longest stall",
-        "GC",
-        *(f"{label} p99" for label in kinds.values()),
-    )
+    kinds = {}
+    for key, label in _BY_WORKER.items():
+        if any(key in worker.latencies for worker in workers):
+            kinds[key] = f"{label} p99"
+    rows = []
+    for worker in workers:
+        times = map(format_duration, (worker.stalled, worker.longest_stall, worker.gc))
+        latencies = [_p99(worker, key) for key in kinds]
+        rows.append((worker.worker, f"{worker.cpu:.2f}", *times, *latencies))
+    head = ("worker", "cores", "stalled, in sum", "longest stall", "GC", *kinds.values())
     caption = "Workers of the generator, busiest first; –: it sends nothing, or receives nothing"
-    yield Table(caption=caption, head=head, rows=rows, numbers=frozenset(range(1, len(head))))
+    yield Table(caption=caption, head=head, align="<" + ">" * (len(head) - 1), rows=rows)
     if uses := host_uses(document):
-        yield Table(
-            caption="Hosts of the generator, busiest first: medians of cores, maxima of bytes and of segments sent again a second",
-            head=HOST_COLUMNS, rows=list(map(_host_row, uses)), numbers=frozenset(range(1, len(HOST_COLUMNS))),
-        )  # fmt: skip
-    yield Paragraph(
-        f"blocked {blocked_text(measured)}"
-        if measured.blocked
-        else "blocked: never, no window of the target was full"
-    )
+        caption = (
+            "Hosts of the generator, busiest first: medians of cores,"
+            " maxima of bytes and of segments sent again a second"
+        )
+        align = "<" + ">" * (len(HOST_COLUMNS) - 1)
+        rows = list(map(_host_row, uses))
+        yield Table(caption=caption, head=HOST_COLUMNS, align=align, rows=rows)
+    text = "blocked: never, no window of the target was full"
+    if measured.blocked:
+        text = f"blocked {blocked_text(measured)}"
+    yield Paragraph(text)
 
 
 def _p99(worker: WorkerEntry, kind: str) -> str:
     latency = worker.latencies.get(kind)
+    p99 = None if latency is None else latency.percentiles["p99"]
     # A worker that only sends has no arrivals, and one that only receives sends nothing.
-    return (
-        "–"
-        if latency is None or (p99 := latency.percentiles["p99"]) is None
-        else format_duration(p99)
-    )
+    return "–" if p99 is None else format_duration(p99)
 
 
 def _host_row(use: HostUse) -> tuple[str, ...]:
-    cells = (
-        (use.usual_cpu, "{:.2f}".format), (use.cores, str), (use.usual_busiest, "{:.2f}".format), (use.longest_stall, format_duration),
-        (use.unsent, format_size), (use.unread, format_size), (use.retransmits, "{:.1f}".format), (use.cost, "{:.4f}".format),
-    )  # fmt: skip
-    return (
-        use.name,
-        str(len(use.workers)),
-        *("not known" if value is None else write(value) for value, write in cells),
+    figures: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+        (use.usual_cpu, "{:.2f}".format),
+        (use.cores, str),
+        (use.usual_busiest, "{:.2f}".format),
+        (use.longest_stall, format_duration),
+        (use.unsent, format_size),
+        (use.unread, format_size),
+        (use.retransmits, "{:.1f}".format),
+        (use.cost, "{:.4f}".format),
     )
+    cells = ["not known" if value is None else write(value) for value, write in figures]
+    return (use.name, str(len(use.workers)), *cells)

@@ -82,7 +82,9 @@ def test_a_message_without_an_answer_is_unknown_if_it_was_sent_and_dropped_if_no
 
 @given(st.data())
 def test_every_answer_finds_its_message(data: st.DataObject) -> None:
-    """Answers in any order and any portions complete every block once; answers to other rows are ignored."""
+    """Answers in any order and any portions complete every block once; answers to other rows are
+    ignored.
+    """
     first, size, blocks = (
         data.draw(st.integers(0, 1000)),
         data.draw(st.integers(1, 9)),

@@ -75,7 +75,9 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
 
 
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
-    """Messages that were sent cannot change any more, and another schedule than that of other workers would be wrong."""
+    """Messages that were sent cannot change any more, and another schedule than that of other
+    workers would be wrong.
+    """
     with pytest.raises(WorkerError, match="a change came too late: this worker had already sent"):
         drive(
             tmp_path,

@@ -1,7 +1,8 @@
 """Streams, sequences, payloads and intended times are the same from release to release, to the bit.
 
-The files in ``columns/`` hold the samples of these runs as version 0.1.0 drove them, whose engine worked stream by stream; those with a
-rate in bytes as they are since the messages of all streams are one train (docs/decisions/047).
+The files in ``columns/`` hold the samples of these runs as version 0.1.0 drove them, whose engine
+worked stream by stream; those with a rate in bytes as they are since the messages of all streams
+are one train (docs/decisions/047).
 """
 
 from __future__ import annotations

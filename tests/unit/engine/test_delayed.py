@@ -84,7 +84,9 @@ def test_messages_out_of_due_order_are_flagged_beyond_a_tick(
 
 
 def test_a_message_that_is_not_delayed_is_never_out_of_due_order(tmp_path: Path) -> None:
-    """It is due when it is intended to leave, so any latency, here up to 90 ms, lets others overtake it."""
+    """It is due when it is intended to leave, so any latency, here up to 90 ms, lets others
+    overtake it.
+    """
     found = drive(
         tmp_path,
         rate=200,

@@ -55,7 +55,9 @@ def test_collections_are_timed_between_start_and_stop() -> None:
 
 
 def test_each_second_has_its_own_evidence() -> None:
-    """A stall counts in each second that it touches; CPU time is spread over the time between two readings."""
+    """A stall counts in each second that it touches; CPU time is spread over the time between two
+    readings.
+    """
     now = {"wall": 10 * SECOND, "cpu": 0}
     watch = GeneratorWatch(lambda: now["wall"], lambda: now["cpu"])
     watch.start(10 * SECOND)

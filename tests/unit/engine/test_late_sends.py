@@ -37,7 +37,9 @@ def test_a_send_in_time_is_not_kept() -> None:
 
 
 def test_a_hand_over_that_was_rejected_ends_the_lateness_of_the_others_of_its_tick() -> None:
-    """What was rejected waits for the target from the tick's begin on: the time of sending is not excused."""
+    """What was rejected waits for the target from the tick's begin on: the time of sending is not
+    excused.
+    """
     log = LateSends()
     log.add(0, 110 * MS)
     log.add(50 * MS, 100 * MS)

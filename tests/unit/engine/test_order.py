@@ -1,4 +1,6 @@
-"""Arrival order within consumer, stream, and partition or key, and by due time; batches make no difference."""
+"""Arrival order within consumer, stream, and partition or key, and by due time; batches make no
+difference.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ARRIVALS = st.lists(
 
 
 def late_one_by_one(arrivals: list[tuple[int, int, int, int]]) -> tuple[list[bool], int]:
-    """Return the definition's result: rows below the highest sequence before in their group, and the number of rows not above it."""
+    """Return the definition's result: rows below the highest sequence before in their group, and
+    the number of rows not above it.
+    """
     highest: dict[tuple[int, int, int], int] = {}
     late, repeats = [], 0
     for *group, seq in arrivals:

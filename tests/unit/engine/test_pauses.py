@@ -24,7 +24,9 @@ def test_the_longest_pauses_are_kept_in_the_order_of_time() -> None:
 
 
 def test_a_client_that_took_copies_in_a_pause_was_silent_for_the_longest_time_between_two() -> None:
-    """A process that was stopped has its stamps at the end; a loop alone that stood still has them all along."""
+    """A process that was stopped has its stamps at the end; a loop alone that stood still has them
+    all along.
+    """
     log = PauseLog()
     log.add(0, 1000)
     log.took(np.array([990, 995, 1200]))

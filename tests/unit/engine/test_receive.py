@@ -101,7 +101,9 @@ class Post:
 
 
 def inbox(before: int, *, ordered: bool = True) -> tuple[Inbox, Post]:
-    """Return the inbox of consumers 7 and 5, at places 0 and 1, in a phase after ``before`` messages, and its driver."""
+    """Return the inbox of consumers 7 and 5, at places 0 and 1, in a phase after ``before``
+    messages, and its driver.
+    """
     post = Post()
     made = Inbox(post, POOL, nonce=NONCE, ordered=ordered, bounds=BOUNDS)  # type: ignore[arg-type]
     made.add(Joined(np.array([7], np.int32), np.array([0], np.int32)))
@@ -140,8 +142,9 @@ COPIES = st.builds(
 def test_each_copy_counts_as_what_it_is(
     batches: list[list[Copy]], before: int, ordered: bool
 ) -> None:
-    """Recorded are this phase's copies, to the column; late is below the highest before it in its consumer, stream and partition (a second
-    copy of the highest is not); what is not above it may be a second copy. The others are counted by what they are.
+    """Recorded are this phase's copies, to the column; late is below the highest before it in its
+    consumer, stream and partition (a second copy of the highest is not); what is not above it may
+    be a second copy. The others are counted by what they are.
     """
     made, post = inbox(before, ordered=ordered)
     first, highest, counts, beyond = (
@@ -204,7 +207,10 @@ def test_each_copy_counts_as_what_it_is(
 
 
 def test_the_receive_lag_is_that_of_all_copies_since_the_last_report() -> None:
-    """Also of copies of other runs and phases: the client took them as late. Where it is unknown it is not 0."""
+    """Also of copies of other runs and phases: the client took them as late.
+
+    Where it is unknown it is not 0.
+    """
     made, post = inbox(10)
     for lag in (np.arange(100), np.array([-1, 500, -1]), None):
         copies = taken([Copy(seq=4)] * (1 if lag is None else len(lag)), 10)
@@ -224,9 +230,12 @@ def test_the_receive_lag_is_that_of_all_copies_since_the_last_report() -> None:
 def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
     packets: list[tuple[int, int, bool]], begin: int, length: int
 ) -> None:
-    """However the kernel merged packets of a connection. Copies from outside the pause, and those with a stamp of their own, stay as they are.
+    """However the kernel merged packets of a connection.
 
-    Packets of three connections, by their distance from the one before; some are merged with the next one of their connection.
+    Copies from outside the pause, and those with a stamp of their own, stay as they are.
+
+    Packets of three connections, by their distance from the one before; some are merged with the
+    next one of their connection.
     """
     arrived = np.cumsum([1 + after for _, after, _ in packets])
     end = begin + length
@@ -331,7 +340,9 @@ def test_a_second_copy_of_the_highest_message_is_not_late() -> None:
 
 
 def test_a_phase_counts_its_own_copies() -> None:
-    """Repeats, copies and those beyond bounds are reset; foreign and corrupt ones count over the whole run."""
+    """Repeats, copies and those beyond bounds are reset; foreign and corrupt ones count over the
+    whole run.
+    """
     made, post = inbox(0)
     collected(
         made,
@@ -448,7 +459,9 @@ def received(*offsets: int) -> Received:
 
 
 def test_only_arrivals_within_the_phase_are_counted() -> None:
-    """A phase of 4.5 s ends within its fifth second: arrivals in the rest of it would raise the rate."""
+    """A phase of 4.5 s ends within its fifth second: arrivals in the rest of it would raise the
+    rate.
+    """
     arrivals = Arrivals(START, 4500 * MILLISECOND)
     arrivals.add(received(-1, 0, SECOND - 1, SECOND, 4 * SECOND))
     arrivals.add(
@@ -527,7 +540,10 @@ class Seats:
 
 
 class Act(NamedTuple):
-    """A step of the test. :param limit: consumers of each subscription from now on."""
+    """A step of the test.
+
+    :param limit: consumers of each subscription from now on.
+    """
 
     limit: int | None = None
     paused: bool | None = None

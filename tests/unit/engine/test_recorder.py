@@ -228,7 +228,9 @@ def test_broadcasts_take_no_more_disk_than_planned(tmp_path: Path, workers: int)
 
 
 def test_a_full_disk_is_no_data(small_disk: Path) -> None:
-    """The error has the worker, the folder and the plan's need; no partly written file is left on the disk."""
+    """The error has the worker, the folder and the plan's need; no partly written file is left on
+    the disk.
+    """
     recorder = Recorder(small_disk, "gw0", make_pool(), TOPOLOGY, STREAMS, 3 << 20)
     columns = arrivals(100_000)
     columns["intended"] = np.random.default_rng(1).integers(0, 1 << 60, 100_000)

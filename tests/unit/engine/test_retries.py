@@ -21,7 +21,9 @@ def overlap(intervals: list[tuple[int, int]], low: int, high: int) -> int:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
-    """Draw attempts in time: (now, messages that joined since the last one, messages taken, when the window ran empty or 0)."""
+    """Draw attempts in time: (now, messages that joined since the last one, messages taken, when
+    the window ran empty or 0).
+    """
     now, history = draw(st.integers(1, 10**15)), []
     for _ in range(draw(st.integers(2, 12))):
         before, now = now, now + draw(st.integers(1, 1000))
@@ -34,7 +36,9 @@ def histories(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 def test_blocked_is_the_overlap_with_full_windows(
     history: list[tuple[int, int, int, int]], stream: int, data: st.DataObject
 ) -> None:
-    """Blocked is the part of a message's wait between an attempt cut short and the next one, less the target's idle time."""
+    """Blocked is the part of a message's wait between an attempt cut short and the next one, less
+    the target's idle time.
+    """
     waiting, one = Waiting(STREAMS), column(stream)
     start = history[0][0]
     intended = [start - data.draw(st.integers(0, 50)) for _ in range(3)]
@@ -66,7 +70,9 @@ def test_blocked_is_the_overlap_with_full_windows(
 
 
 def test_time_after_a_window_ran_empty_is_not_blocked() -> None:
-    """A window that ran empty at 30 explains a wait from 10 to 100 up to 30; the rest is the generator's lateness."""
+    """A window that ran empty at 30 explains a wait from 10 to 100 up to 30; the rest is the
+    generator's lateness.
+    """
     waiting, one = Waiting(1), column(0)
     waiting.begin(one, column(0), column(1), 10)
     assert waiting.tried(one, column(1), column(30), 100).tolist() == [30]

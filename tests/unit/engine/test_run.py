@@ -52,7 +52,9 @@ def test_known_latencies_are_measured_exactly(tmp_path: Path) -> None:
 
 
 def _order(received: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the row of each received message in the sent rows sorted by stream and sequence, 1 000 a stream."""
+    """Return the row of each received message in the sent rows sorted by stream and sequence, 1 000
+    a stream.
+    """
     order: NDArray[np.int64] = received["stream"].astype(np.int64) * 1000 + received["seq"]
     return order
 
@@ -71,6 +73,15 @@ def test_every_planned_message_is_sent_once_and_none_before_its_time(tmp_path: P
         )
     assert (run.sent["sent"] >= run.sent["intended"]).all()
     assert (run.sent["status"] == Status.ACKED).all()
+
+
+def test_no_message_due_in_the_last_tick_is_sent_after_the_end(tmp_path: Path) -> None:
+    """One late message of 50 is more than the implicit objective on messages sent in time allows."""
+    for rate in range(1_100, 2_000, 70):
+        folder = tmp_path / str(rate)
+        folder.mkdir()
+        run = drive(folder, rate=rate, seconds=0.05, start=SECOND)
+        assert run.sent["sent"].max() < SECOND + SECOND // 20
 
 
 def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ from pytest_loadtest.message.samples import KINDS
 
 
 def columns(kind: str, n: int) -> dict[str, np.ndarray]:
-    """Return columns of a kind, each with its own numbers. A broadcast row ``i`` has the copies of its first ``i + 1`` subscriptions."""
+    """Return columns of a kind, each with its own numbers.
+
+    A broadcast row ``i`` has the copies of its first ``i + 1`` subscriptions.
+    """
     made = {
         column.name: np.arange(n, dtype=column.item or column.type) + i
         for i, column in enumerate(KINDS[kind])
@@ -88,7 +91,9 @@ def run_python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_load_does_not_wait_for_pandas(tmp_path: Path) -> None:
-    """Arrow imports it when asked to convert; while load runs that takes most of a second of a worker's one core."""
+    """Arrow imports it when asked to convert; while load runs that takes most of a second of a
+    worker's one core.
+    """
     code = """
 from pathlib import Path
 from test_sample_files import KINDS, columns, write_samples

@@ -157,6 +157,9 @@ def test_endpoint_and_region_of_s3_come_from_the_environment(
 
 
 def test_paths_of_other_stores_are_as_their_file_system_takes_them() -> None:
-    """Arrow leaves a slash in front of an Azure container, which its own file system rejects. Nothing is connected here."""
+    """Arrow leaves a slash in front of an Azure container, which its own file system rejects.
+
+    Nothing is connected here.
+    """
     assert file_system("abfs://account.dfs.core.windows.net/container/p")[1] == "container/p"
     assert file_system("gs://bucket/p")[1] == "bucket/p"

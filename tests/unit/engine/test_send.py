@@ -44,7 +44,9 @@ MAX_DELAY = 300 * MILLISECOND
 
 
 class Rooms:
-    """A driver whose streams take as many messages as they have room for, and which answers on request."""
+    """A driver whose streams take as many messages as they have room for, and which answers on
+    request.
+    """
 
     def __init__(self) -> None:
         self.room = dict.fromkeys(MINE, 0)
@@ -86,7 +88,9 @@ class Rooms:
 
 
 class Expected:
-    """The expected result, one message at a time: a rejected stream waits with all its messages for answers or its turn."""
+    """The expected result, one message at a time: a rejected stream waits with all its messages for
+    answers or its turn.
+    """
 
     def __init__(self, first: dict[int, int]) -> None:
         self.first, self.due = (
@@ -117,7 +121,9 @@ class Expected:
         self.answered_at |= dict.fromkeys(streams, at)
 
     def full_until(self, stream: int, now: int, in_flight: set[int]) -> int:
-        """Return when the window of a waiting stream stopped to be full: a target that has answered everything was idle from then on."""
+        """Return when the window of a waiting stream stopped to be full: a target that has answered
+        everything was idle from then on.
+        """
         stalled = self.freed[stream] > 0 and self.tried[stream] < now - STALL
         return (
             max(self.answered_at[stream], self.tried[stream])
@@ -126,7 +132,10 @@ class Expected:
         )
 
     def drop(self, stream: int, seq: int, now: int, until: int | None) -> None:
-        """Drop a message. :param until: None if its stream does not wait."""
+        """Drop a message.
+
+        :param until: None if its stream does not wait.
+        """
         one = (stream, seq)
         self.dropped[one] = now
         if until is not None:
@@ -134,7 +143,9 @@ class Expected:
             self.blocked[one] = max(until - since, 0)
 
     def fresh(self, stream: int, now: int) -> tuple[list[int], list[int]]:
-        """Return the messages that are due for the first time: those that are too late already, and the others."""
+        """Return the messages that are due for the first time: those that are too late already, and
+        the others.
+        """
         due = due_in_stream(PACER, min(now - START, LENGTH - 1), stream)
         fresh = [self.first[stream] + k for k in range(self.due[stream], due)]
         late = [seq for seq in fresh if now - self.intended(stream, seq) > MAX_DELAY]
@@ -157,7 +168,8 @@ class Expected:
     ) -> list[tuple[int, int]]:
         """Return the messages that are sent.
 
-        :param answers: by stream, taken in before anything is dropped or tried. :param in_flight: streams with unanswered messages.
+        :param answers: by stream, taken in before anything is dropped or tried.
+        :param in_flight: streams with unanswered messages.
         """
         waited = [stream for stream in MINE if self.queue[stream]]
         if waited:
@@ -199,7 +211,11 @@ class Expected:
 
 
 class Tick(NamedTuple):
-    """The events before a tick. :param after: ns since the last one. :param answers: the number of oldest messages that are answered."""
+    """The events before a tick.
+
+    :param after: ns since the last one.
+    :param answers: the number of oldest messages that are answered.
+    """
 
     after: int
     room: tuple[int, int, int]
@@ -238,7 +254,9 @@ TICKS = st.lists(
 def test_each_tick_sends_the_due_messages_that_find_room(
     ticks: list[Tick], before: int, streams: Streams
 ) -> None:
-    """Rejected streams wait for answers or their turn, late messages are dropped, and blocked is the time explained by the target."""
+    """Rejected streams wait for answers or their turn, late messages are dropped, and blocked is
+    the time explained by the target.
+    """
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired, before, streams=streams)
     assert made.next_at() == START + PACER.time(MINE[0])
@@ -373,7 +391,9 @@ def test_messages_that_were_due_while_the_loop_stood_still_are_late_by_the_rest_
 
 
 def test_the_wait_for_a_full_window_is_not_the_senders_lateness() -> None:
-    """A window is full while the loop stands still: messages that become due meanwhile wait for the target in any case."""
+    """A window is full while the loop stands still: messages that become due meanwhile wait for the
+    target in any case.
+    """
     driver, retired = Rooms(), list[Block]()
     made = sender(driver, retired)
     driver.room = dict.fromkeys(MINE, 10_000)
@@ -560,7 +580,8 @@ def test_a_worker_without_streams_has_nothing_to_send_of_a_rate_in_bytes() -> No
 def test_unanswered_messages_do_not_keep_the_rows_of_a_rate_in_bytes_after_them(
     waiting: bool,
 ) -> None:
-    """A target that leaves one message without an answer would fill the memory in a day, and each drawing would copy all rows.
+    """A target that leaves one message without an answer would fill the memory in a day, and each
+    drawing would copy all rows.
 
     Rows of a stream that waits are kept until they are dropped, and no longer.
     """

@@ -59,7 +59,9 @@ def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
 
 
 def test_connections_are_served_while_another_workload_has_a_phase() -> None:
-    """Those of a workload without a phase, and of one whose phase has ended: a broker disconnects silent clients."""
+    """Those of a workload without a phase, and of one whose phase has ended: a broker disconnects
+    silent clients.
+    """
     clock = FakeClock()
     (short, first), (long, second), (_, idle) = (engine_on(clock) for _ in range(3))
     for engine, seconds in ((short, 1), (long, 90)):

@@ -104,7 +104,9 @@ def test_a_target_that_takes_nothing_is_reported_as_blocked(tmp_path: Path) -> N
 
 
 def test_messages_of_a_target_that_hangs_are_dropped_before_full_windows(tmp_path: Path) -> None:
-    """It answers the first ten messages of each stream and no more; none of the drops is the generator's."""
+    """It answers the first ten messages of each stream and no more; none of the drops is the
+    generator's.
+    """
     run = drive(
         tmp_path, rate=400, seconds=1, streams=2, window=5, max_send_delay=300 * MILLISECOND, deliver=False,
         latency=lambda seq: np.where(seq < 10, MILLISECOND, 3600 * SECOND),

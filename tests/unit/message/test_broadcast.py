@@ -19,7 +19,10 @@ START = 10 * 2**31
 
 
 def received(rows: list[tuple[int, ...]]) -> dict[str, NDArray[Any]]:
-    """Return columns. :param rows: in the order of ``COLUMNS``."""
+    """Return columns.
+
+    :param rows: in the order of ``COLUMNS``.
+    """
     return {
         column.name: np.array([row[i] for row in rows], column.type).reshape(-1) for i, column in enumerate(COLUMNS)
     }  # fmt: skip

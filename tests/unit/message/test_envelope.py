@@ -178,7 +178,9 @@ def test_a_head_with_any_other_value_of_a_byte_is_corrupt(payload: int, head: in
 
 
 def test_no_byte_and_no_two_bits_are_invisible_to_the_check() -> None:
-    """For any content: each difference of one byte or two bits changes the sum by 2**32 or more, and so its upper half."""
+    """For any content: each difference of one byte or two bits changes the sum by 2**32 or more,
+    and so its upper half.
+    """
     factors = np.array(envelope._FACTORS, np.uint64)
     shifts = np.arange(32, dtype=np.uint64)
     one_byte = np.arange(1, 256, dtype=np.uint64)[:, None, None] * (factors[:, None] << shifts[::8])

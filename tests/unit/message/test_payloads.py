@@ -381,7 +381,9 @@ def test_the_checksum_fails_with_any_byte_of_the_body_changed(
 
 
 def test_choices_are_in_proportion() -> None:
-    """A million draws fit the weights by chi square; the seed is fixed, so this holds always or never."""
+    """A million draws fit the weights by chi square; the seed is fixed, so this holds always or
+    never.
+    """
     pool = made_pool(PRODUCTION)
     counts = np.bincount(drawn(pool, 2, 7, 0, 1_000_000), minlength=len(PRODUCTION))
     assert chisquare(counts, pool.weights_of[0] * 1_000_000).pvalue > 0.01
@@ -547,7 +549,10 @@ SIZES = st.lists(st.integers(32, 5000), min_size=1, max_size=8)
 
 
 def pool_of(sizes: list[int], each: int = 1) -> PayloadPool:
-    """Return a pool. :param sizes: by topic."""
+    """Return a pool.
+
+    :param sizes: by topic.
+    """
     different = list(dict.fromkeys(sizes))
     pool = build_pool(
         buckets=[Bucket(name=str(size), low=size, high=size + 1, weight=1) for size in different], message_size=None,

@@ -69,7 +69,9 @@ def test_the_remedy_for_too_many_payloads_is_the_largest_valid_number(
 def test_a_size_that_cannot_be_sent_becomes_the_nearest_that_can(
     low: int, width: int, size: int, tail: int, limit: int | None
 ) -> None:
-    """With room for the head of 16 or 32 bytes and the checksum, inside the range and the target's limit."""
+    """With room for the head of 16 or 32 bytes and the checksum, inside the range and the target's
+    limit.
+    """
     limits = SizeLimits(tail, limit)
     possible = [
         one for one in range(low, low + width) if (16 + tail <= one < 32 or one >= 32 + tail) and (limit is None or one <= limit)

@@ -1,4 +1,6 @@
-"""The relation between the clocks of hosts: exchanges of known truth, with delays on either way, drift and steps."""
+"""The relation between the clocks of hosts: exchanges of known truth, with delays on either way,
+drift and steps.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def exchanges(
     seed: int = 0,
     each: int = 30,
 ) -> list[ClockExchange]:
-    """Exchanges with a host whose clock is ``host(controller's time)``, each way exponentially slower than its fastest, ns."""
+    """Exchanges with a host whose clock is ``host(controller's time)``, each way exponentially
+    slower than its fastest, ns.
+    """
     draw, found = random.Random(seed), []
     for burst in bursts:
         now = burst
@@ -45,7 +49,8 @@ BURSTS = [0, 2 * SECOND, 4 * SECOND, 30 * SECOND, 60 * SECOND, 62 * SECOND]
 class World:
     """A host's clock and the ways to it, all drawn. Instants and sizes are ns.
 
-    :ivar slews: when each begins, and its rate. :ivar steps: when the clock is set, and by how much.
+    :ivar slews: when each begins, and its rate. :ivar steps: when the clock is set, and by how
+        much.
     :ivar phase: the end of the first burst, and the start of the last one: load runs in between.
     """
 
@@ -86,7 +91,8 @@ SLEWED = 2 * SECOND
 
 @st.composite
 def worlds(draw: st.DrawFn, *, most_steps: int) -> World:
-    """Up to a minute: bursts before and after the load, smaller ones while it runs, of which some are lost and many slow.
+    """Up to a minute: bursts before and after the load, smaller ones while it runs, of which some
+    are lost and many slow.
 
     A clock that is set again was left alone for more than two bursts.
     """
@@ -137,7 +143,9 @@ def worlds(draw: st.DrawFn, *, most_steps: int) -> World:
 def test_no_converted_time_is_further_off_than_stated_or_the_relation_is_disproved(
     world: World,
 ) -> None:
-    """Whatever the clock and the ways do: drift, slew, steps, asymmetric ways, slow and lost exchanges."""
+    """Whatever the clock and the ways do: drift, slew, steps, asymmetric ways, slow and lost
+    exchanges.
+    """
     fit = fit_clock(world.exchanges)
     assert not fit.holds or world.true_error(fit.line) <= fit.error
 
@@ -152,7 +160,9 @@ def test_a_step_above_the_stated_error_disproves_the_relation(world: World) -> N
 
 @given(world=worlds(most_steps=0))
 def test_a_clock_that_nobody_sets_is_not_called_set(world: World) -> None:
-    """It drifts, and is slewed by no more than NTP may; a short run is no exception, and a busy host neither."""
+    """It drifts, and is slewed by no more than NTP may; a short run is no exception, and a busy
+    host neither.
+    """
     assert fit_clock(world.exchanges).holds
 
 
@@ -176,7 +186,9 @@ def test_the_error_over_a_local_network_is_a_few_hundred_us(seconds: int, ppm: i
 
 @pytest.mark.parametrize("at", [3, 15, 27])
 def test_a_step_that_only_slow_bursts_show_disproves_the_relation(at: int) -> None:
-    """An idle host answers within 40 µs before and after the load, and within 2 ms under load: each of these bursts counts."""
+    """An idle host answers within 40 µs before and after the load, and within 2 ms under load: each
+    of these bursts counts.
+    """
     busy = exchanges(
         lambda now: now + (20_000_000 if now > at * SECOND else 0),
         bursts=[*range(SECOND, 30 * SECOND, SECOND)],
@@ -233,7 +245,9 @@ def test_a_symmetric_path_gives_far_less_than_the_stated_error() -> None:
 
 @pytest.mark.parametrize("step", [15_000_000, -3 * SECOND])
 def test_a_clock_that_steps_does_not_hold(step: int) -> None:
-    """A host's clock that is set during the run has no relation: a slew of the 26 s without an exchange cannot explain it."""
+    """A host's clock that is set during the run has no relation: a slew of the 26 s without an
+    exchange cannot explain it.
+    """
     fit = fit_clock(
         exchanges(
             lambda now: now + (step if now > 20 * SECOND else 0),

@@ -85,5 +85,7 @@ def opening(**changed: Any) -> Opening:
 def test_an_even_train_lasts_as_long_as_it_was_planned(
     changed: dict[str, Any], achieved: float
 ) -> None:
-    """Connections that all come in time are as many a second as were asked for; the moment of the last one makes them no more."""
+    """Connections that all come in time are as many a second as were asked for; the moment of the
+    last one makes them no more.
+    """
     assert opening(**changed).achieved == pytest.approx(achieved)

@@ -63,7 +63,9 @@ def measured(messages: list[tuple[int, Status, int, int]]) -> Measurements:
 def test_topics_are_listed_from_their_first_to_their_last_wait_in_the_phase(
     messages: list[tuple[int, Status, int, int]],
 ) -> None:
-    """Only messages that were dropped before a full window count; those that the generator dropped late are told apart exactly."""
+    """Only messages that were dropped before a full window count; those that the generator dropped
+    late are told apart exactly.
+    """
     found = measured(messages)
     blocked = [message for message in messages if message[1] == Status.BLOCKED]
     topics = []

@@ -44,7 +44,10 @@ def plan(duration: int = SECOND, *, topics: int = 2, subscriptions: int = 2) -> 
 
 
 def gaps(run: Expected, *receipts: tuple[int, int, int]) -> tuple[int, int, int] | None:
-    """Return number, least and greatest gap in ns. :param receipts: subscription, topic, ms after the start."""
+    """Return number, least and greatest gap in ns.
+
+    :param receipts: subscription, topic, ms after the start.
+    """
     subscription, topic, at = np.array(receipts, np.int64).reshape(-1, 3).T
     counted = delivery_gaps(
         run, subscription, topic, gap_times({"received": START + at * MS}, run)
@@ -122,7 +125,9 @@ def counted_cells(run: Expected, receipts: Receipts) -> dict[str, Column]:
 def inside(
     run: Expected, receipts: Receipts, cells: dict[str, Column], known: DeliveryGaps, workers: int
 ) -> dict[str, Column]:
-    """Return the longest gaps inside suspect cells, as the last scan finds them: each worker has a part of the receipts."""
+    """Return the longest gaps inside suspect cells, as the last scan finds them: each worker has a
+    part of the receipts.
+    """
     rows, piece = suspect_cells(run, cells, known)
     place = {
         tuple(key): number
@@ -170,7 +175,9 @@ RECEIPTS = st.lists(
 def test_two_looks_at_cells_give_the_gaps_of_single_receipts(
     receipts: Receipts, duration: int, most: int, workers: int
 ) -> None:
-    """However few cells there are, and whoever has the receipts: to the ns, with the same beginning and end."""
+    """However few cells there are, and whoever has the receipts: to the ns, with the same beginning
+    and end.
+    """
     run = plan(duration)
     subscription, topic, at = np.array(receipts, np.int64).T
     single = delivery_gaps(run, subscription, topic, gap_times({"received": START + at}, run))

@@ -47,7 +47,9 @@ def test_the_rank_of_a_percentile(p: float, n: int) -> None:
 def test_a_percentile_is_the_value_at_its_rank(
     values: list[int], p: float, never_came: int
 ) -> None:
-    """It is exact to its bucket and lies within the values; over all due, what never came is later than any value."""
+    """It is exact to its bucket and lies within the values; over all due, what never came is later
+    than any value.
+    """
     found, known = counted(values), middles(values)
     assert found.percentile(p) == min(
         max(known[rank(p, len(values)) - 1], min(values)), max(values)
@@ -59,7 +61,9 @@ def test_a_percentile_is_the_value_at_its_rank(
 
 @given(values=VALUES, bound=st.integers(0, 1 << 40), many=st.integers(0, 45))
 def test_the_largest_values_are_removed(values: list[int], bound: int, many: int) -> None:
-    """Numbers above a bound, and what remains without the largest values, follow the midpoints of their buckets."""
+    """Numbers above a bound, and what remains without the largest values, follow the midpoints of
+    their buckets.
+    """
     found, known = counted(values), middles(values)
     assert (found.n, found.mean) == (len(values), pytest.approx(sum(values) / len(values)))
     assert found.above(bound) == sum(middle > bound for middle in known)
@@ -97,7 +101,9 @@ def test_a_histogram_without_negative_values_counts_none() -> None:
 def test_series_are_as_long_as_anything_happened(
     planned: int, lengths: tuple[int, ...], seconds: set[int]
 ) -> None:
-    """They have at least the planned length; a second without messages counts 0, one without latencies has NaN."""
+    """They have at least the planned length; a second without messages counts 0, one without
+    latencies has NaN.
+    """
     counts = [np.arange(1, length + 1) * 10**i for i, length in enumerate(lengths)]
     latency = np.arange(4.0 * len(seconds)).reshape(-1, 4)
     made = Series.padded(planned, counts, np.array(sorted(seconds), np.int64), latency, 2)
@@ -145,7 +151,9 @@ def test_rates_are_of_the_measured_phase() -> None:
 
 
 def test_missing_messages_are_counted_by_their_kind_of_latency() -> None:
-    """Deliveries without a copy, messages without an acknowledgement, messages that were never sent; of the whole or of a part."""
+    """Deliveries without a copy, messages without an acknowledgement, messages that were never
+    sent; of the whole or of a part.
+    """
     run = made(subscriptions=3, counts={"offered": 100, "received": 280, "acked": 90, "sent": 95})
     assert [run.never_came(kind) for kind in ("end_to_end", "publish", "send_delay")] == [20, 10, 5]
     part = Breakdown(name="small", offered=10, sent=8, acked=7, received=26, bytes_sent=0)

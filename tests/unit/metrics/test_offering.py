@@ -27,7 +27,12 @@ def load_of(
     stages: tuple[tuple[str, int], ...] = (),
     large_from: int | None = None,
 ) -> PlannedLoad:
-    """Return a load. :param steps: seconds and rate. :param stages: names and seconds. :param large_from: ns, larger messages."""
+    """Return a load.
+
+    :param steps: seconds and rate.
+    :param stages: names and seconds.
+    :param large_from: ns, larger messages.
+    """
     sizes = (
         PlannedSizes(at=0, mix=SMALL),
         *([] if large_from is None else [PlannedSizes(at=large_from, mix=LARGE)]),
@@ -55,7 +60,9 @@ def test_a_rest_that_is_shorter_than_ten_seconds_belongs_to_the_window_before_it
 
 
 def test_no_window_is_in_two_stages() -> None:
-    """A stage that is shorter than ten seconds is a window; one that did not begin before the end is left out."""
+    """A stage that is shorter than ten seconds is a window; one that did not begin before the end
+    is left out.
+    """
     load = load_of(
         (12, 10.0),
         (3, 50.0),
@@ -92,7 +99,9 @@ def test_the_sizes_of_a_window_are_unknown_if_they_change_in_it() -> None:
 
 
 def test_messages_are_offered_in_the_window_of_their_intended_time() -> None:
-    """Those before the start and after the end belong to the first and the last one, so that none is overlooked."""
+    """Those before the start and after the end belong to the first and the last one, so that none
+    is overlooked.
+    """
     load = load_of((60, 0.1))
     planned = load.windows(20 * SECOND)
     intended = np.array([-1, 0, 10 * SECOND - 1, 10 * SECOND, 25 * SECOND]) + 7

@@ -1,4 +1,6 @@
-"""The part of each latency that the generator's own delays explain: as far as which message and copy."""
+"""The part of each latency that the generator's own delays explain: as far as which message and
+copy.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def test_a_copy_in_its_consumers_stall_is_late_by_the_stall_and_not_by_the_targe
 
 
 def test_both_sides_in_one_process_are_one_delay() -> None:
-    """A message that was due in the stall and came right after it took no time of the target's; no part counts twice."""
+    """A message that was due in the stall and came right after it took no time of the target's; no
+    part counts twice.
+    """
     run = plan(paused((1000, 2000)), paused())
     copies = rows(
         stream=[0, 0], intended=[1200, 1200], received=[2005, 4000], worker=[0, 0], lag=[-1, -1]

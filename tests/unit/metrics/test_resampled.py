@@ -48,19 +48,25 @@ def changes(factor: float) -> list[RelativeChange]:
 
 
 def test_two_runs_of_the_same_are_no_regression() -> None:
-    """No more than one of twenty pairs is called worse by more than 10 %, although neighbouring seconds are alike."""
+    """No more than one of twenty pairs is called worse by more than 10 %, although neighbouring
+    seconds are alike.
+    """
     assert sum(change.low > 0.1 for change in changes(1.0)) <= 1
 
 
 def test_a_fifth_more_delay_is_found() -> None:
-    """No more than one of twenty pairs is not called worse by more than 10 %, and none is called within it."""
+    """No more than one of twenty pairs is not called worse by more than 10 %, and none is called
+    within it.
+    """
     found = changes(1.2)
     assert sum(change.low > 0.1 for change in found) >= PAIRS - 1
     assert not any(change.high <= 0.1 for change in found)
 
 
 def test_the_error_is_what_runs_differ_by() -> None:
-    """The standard error told by one run is that of many: right within a factor of two, and no smaller by more than a third."""
+    """The standard error told by one run is that of many: right within a factor of two, and no
+    smaller by more than a third.
+    """
     runs = [estimate(wandering(seed)) for seed in range(100, 140)]
     differ, told = (
         np.std([math.log(one.value) for one in runs]),
@@ -90,7 +96,9 @@ def test_a_short_run_has_no_estimate() -> None:
 
 
 def test_the_blocks_of_a_long_run_are_as_long_as_they_come() -> None:
-    """A day has blocks of 87 s already; a thousand of them are put together to no more than are drawn."""
+    """A day has blocks of 87 s already; a thousand of them are put together to no more than are
+    drawn.
+    """
     assert latency_errors([{5000: 10}, {5001: 10}] * 496, 87 * SECOND, [50])[1] == 198
     assert rate_error([10] * 86_400) == (pytest.approx(0, abs=1e-12), 200)
 

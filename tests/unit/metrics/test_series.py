@@ -30,7 +30,9 @@ def test_nothing_happened() -> None:
 
 
 def test_the_pause_is_that_of_the_worst_stream() -> None:
-    """The order of answers does not matter; a gap that ended before does not count, one that began before does."""
+    """The order of answers does not matter; a gap that ended before does not count, one that began
+    before does.
+    """
     answered = streams(0, 1, 0, 1, 0, 0), column(13, 10.5, 9, 9.5, 1, 13.5)
     found = recovery(AT, answered, (streams(0), column(1), column(1.1)))
     assert found.pause == 4 * SECOND

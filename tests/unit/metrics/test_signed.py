@@ -15,7 +15,9 @@ VALUES = st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=200)
 
 @given(VALUES, st.sampled_from([0.1, 25, 50, 90, 99]), st.integers(0, 20))
 def test_statistics_are_those_of_the_values(values: list[int], p: float, never: int) -> None:
-    """Exact but for percentiles, which are half a bucket off at most; what never came is later than all."""
+    """Exact but for percentiles, which are half a bucket off at most; what never came is later than
+    all.
+    """
     found = lateness(np.array(values, np.int64))
     assert found is not None
     assert (found.n, found.minimum, found.maximum, found.total) == (

@@ -27,7 +27,9 @@ KINDS = ("publish", "end_to_end", "send_delay", "own_send_delay")
 
 
 def rows(rng: np.random.Generator, run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Every message of the run's only stream, one after the other; some refused, dropped, lost or doubled, some blocked."""
+    """Every message of the run's only stream, one after the other; some refused, dropped, lost or
+    doubled, some blocked.
+    """
     n = int(run.end[0])
     due = START + np.arange(n) * run.duration // n
     status = rng.choice(
@@ -147,7 +149,9 @@ def test_a_window_is_measured_as_a_run_of_its_messages(
 
 
 def test_in_time_is_before_the_windows_end_moved_by_the_median_of_the_whole() -> None:
-    """Each delivery once; what comes after its window is over is not of that window's throughput, nor of any other's."""
+    """Each delivery once; what comes after its window is over is not of that window's throughput,
+    nor of any other's.
+    """
     plan = run(8, 4 * SECOND, window=2 * SECOND)  # every half second
     due = START + np.arange(8) * SECOND // 2
     out = _whole(
@@ -168,7 +172,8 @@ def test_in_time_is_before_the_windows_end_moved_by_the_median_of_the_whole() ->
     found = measure(out, got, plan, Recorded()).windows
     assert found is not None
     assert found.received.tolist() == [4, 4]
-    # 2 is due at 1 s and came at 2.2 s; 3 is due at 1.5 s, its copies came at 2.099 s and 2.1 s; 7 came at 8.5 s
+    # 2 is due at 1 s and came at 2.2 s; 3 is due at 1.5 s, its copies came at 2.099 s and 2.1 s; 7
+    # came at 8.5 s
     assert found.in_time.tolist() == [3, 3]
 
 

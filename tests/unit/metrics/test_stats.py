@@ -91,7 +91,9 @@ def test_a_run_without_faults() -> None:
 
 
 def test_in_time_by_size_bucket() -> None:
-    """Arrivals in the drain are received and not in time, in a bucket as in the whole run; own send delay is known by bucket too."""
+    """Arrivals in the drain are received and not in time, in a bucket as in the whole run; own send
+    delay is known by bucket too.
+    """
     rows = {
         "bucket": [0, 0, 1, 1],
         "blocked": 0,
@@ -109,7 +111,9 @@ def test_in_time_by_size_bucket() -> None:
 
 
 def test_only_acked_messages_can_be_lost() -> None:
-    """Refused, dropped and unanswered messages are counted apart; an unanswered one that came counts as received."""
+    """Refused, dropped and unanswered messages are counted apart; an unanswered one that came
+    counts as received.
+    """
     status = [Status.ACKED, Status.FAILED, Status.DROPPED, Status.UNKNOWN, Status.UNKNOWN]
     found = measured(sent(5, status=status), received(4), run(5))
     assert (
@@ -184,7 +188,9 @@ def test_a_late_second_copy_breaks_no_maximum() -> None:
 
 
 def test_a_message_is_out_of_due_order_by_its_first_copy() -> None:
-    """A second copy comes after others that are due later, and says nothing; of two at one instant the one in order is the first."""
+    """A second copy comes after others that are due later, and says nothing; of two at one instant
+    the one in order is the first.
+    """
     plan = run(3, delays=Delays(seed=0, least=1000, most=1000))
     came = START + SECOND + np.array([0, 900, 0, 900, 400, 400]) * MILLISECOND
     rows = received(
@@ -202,7 +208,9 @@ def test_a_message_is_out_of_due_order_by_its_first_copy() -> None:
 
 @given(seed=st.integers(0, 1 << 32))
 def test_later_copies_change_no_latency(seed: int) -> None:
-    """Neither the whole nor any part or time slice changes, nor the time in which messages are in time; nor does the order of rows."""
+    """Neither the whole nor any part or time slice changes, nor the time in which messages are in
+    time; nor does the order of rows.
+    """
     random = np.random.default_rng(seed)
     delays = Delays(seed=1, least=0, most=2000) if seed % 2 else None
     plan = run(
@@ -265,7 +273,10 @@ def plain(found: Any) -> Any:
 
 
 def test_duplicates_of_resent_messages_are_counted() -> None:
-    """The message decides, for every subscription: it is unknown which sending a copy belongs to. Rejected messages count too."""
+    """The message decides, for every subscription: it is unknown which sending a copy belongs to.
+
+    Rejected messages count too.
+    """
     out = sent(
         5, resends=[0, 1, 255, 1, 0], status=[Status.ACKED] * 3 + [Status.FAILED, Status.ACKED]
     )
@@ -304,7 +315,9 @@ def test_a_damaged_copy_is_corrupt_and_not_received() -> None:
 
 
 def test_in_time_is_before_the_end_plus_the_median_latency() -> None:
-    """The last messages of a phase get the time that messages usually take; a later copy of one in time changes nothing."""
+    """The last messages of a phase get the time that messages usually take; a later copy of one in
+    time changes nothing.
+    """
     end = START + 2 * SECOND
     got = received(
         0, 1, 1, 2, received=[end + 49, end + 51, end + 60, end + 51], intended=end
@@ -399,7 +412,9 @@ def test_breakdowns_name_every_topic_and_bucket() -> None:
 
 
 def test_breakdowns_say_what_was_offered_and_what_was_lost() -> None:
-    """Dropped messages were offered; each delivery that is lost counts, by the bucket of its message."""
+    """Dropped messages were offered; each delivery that is lost counts, by the bucket of its
+    message.
+    """
     plan = run(4, subscriptions=2)
     out = sent(
         4, bucket=[0, 0, 1, 1], status=[Status.ACKED, Status.DROPPED, Status.ACKED, Status.ACKED]
@@ -432,7 +447,9 @@ def test_without_subscriptions_nothing_is_delivered_and_nothing_lost() -> None:
 
 
 def test_intervals_are_ten_seconds_each() -> None:
-    """Messages belong to the interval in which they were due, the last one shorter; a run of one interval lists none."""
+    """Messages belong to the interval in which they were due, the last one shorter; a run of one
+    interval lists none.
+    """
     due = START + np.array([0, 9, 10, 19, 20, 24]) * SECOND
     out = sent(6, intended=due, sent=due + 1, acked=due + np.arange(1, 7))
     got = received(*range(6), intended=due, received=due + np.arange(10, 61, 10))
@@ -490,7 +507,9 @@ def test_a_series_is_as_long_as_the_plan() -> None:
 
 
 def test_how_long_a_broadcast_takes_to_reach_all() -> None:
-    """Until the last subscription has it, from its intended time and from its first copy; of messages that all have. Second copies say nothing."""
+    """Until the last subscription has it, from its intended time and from its first copy; of
+    messages that all have. Second copies say nothing.
+    """
     plan = run(3, subscriptions=64, broadcasts=True)
     got = received(*[0] * 64, *[1] * 63, *[2] * 64, 2)
     got["subscription"] = np.concatenate([np.arange(64), np.arange(63), np.arange(64), [5]])
@@ -509,7 +528,9 @@ def test_how_long_a_broadcast_takes_to_reach_all() -> None:
 
 
 def test_delayed_messages_count_from_when_they_are_due() -> None:
-    """Sent for two seconds, due 10 s later: one early, one in time, one a little late, one by 3 s and so out of time; one did not come."""
+    """Sent for two seconds, due 10 s later: one early, one in time, one a little late, one by 3 s
+    and so out of time; one did not come.
+    """
     plan = run(5, delays=Delays(seed=0, least=10_000, most=10_000))
     due = START + np.arange(5) * 100 * MILLISECOND + 10 * SECOND
     came = due[:4] + np.array([-400, 0, 100, 3000]) * MILLISECOND
@@ -585,7 +606,10 @@ def test_the_receive_lag_is_that_of_first_copies_with_a_known_one() -> None:
 def test_a_worker_has_the_own_send_delay_of_what_it_sent_and_the_receive_lag_of_what_it_took() -> (
     None
 ):
-    """Of two first copies at one instant with one lag, that of the first worker counts. A worker that only sends has no receive lag."""
+    """Of two first copies at one instant with one lag, that of the first worker counts.
+
+    A worker that only sends has no receive lag.
+    """
     out = sent(3, sent=START + np.array([1, 101, 209]) * MILLISECOND) | {
         "worker": np.array([0, 0, 1])
     }

@@ -41,7 +41,9 @@ def test_windows_cover_the_phase(duration: int, width: int) -> None:
 
 @given(duration=st.integers(1, 10**14))
 def test_tenths_are_whole_seconds_at_both_ends(duration: int) -> None:
-    """A phase of less than ten seconds has none; the last one may be a second longer, by what is no whole second."""
+    """A phase of less than ten seconds has none; the last one may be a second longer, by what is no
+    whole second.
+    """
     found = tenths(duration)
     assert (found is None) == (duration < 10 * SECOND)
     if found is not None:
@@ -68,7 +70,9 @@ def test_each_second_lies_in_the_piece_that_began_last(
 
 
 def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
-    """Two buckets of fewer than 2**31 messages each, more than that in all: none of them early, beside one that was."""
+    """Two buckets of fewer than 2**31 messages each, more than that in all: none of them early,
+    beside one that was.
+    """
     many = 2**31 - 1
     cells = {"piece": np.zeros(2, np.int64), "index": np.array([5, 6]), "n": np.array([many, many])}
     whole = {
@@ -105,7 +109,9 @@ PAIRS = st.lists(
 def test_blocks_have_every_copy_once(
     pairs: list[tuple[int, int, int]], seconds: int, most: int
 ) -> None:
-    """Each copy is in the block of its second; blocks are whole seconds, and at most as many as requested."""
+    """Each copy is in the block of its second; blocks are whole seconds, and at most as many as
+    requested.
+    """
     second, index, many = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     found = over_time(second, index, many)
     assert found is not None

@@ -26,7 +26,8 @@ def aggregation(
 ) -> Aggregation:
     length = f"stages: {stages}" if stages else f"testDuration: {duration}"
     profile = profiles.loads(
-        f"name: p\ntopics: {topics}\nproducerRate: {rate}\nmessageSize: 64\nwarmupDuration: 1s\n{length}\n"
+        f"name: p\ntopics: {topics}\nproducerRate: {rate}\nmessageSize: 64\nwarmupDuration:"
+        f" 1s\n{length}\n"
         f"driver: {{name: loopback}}\nslo: {slo}\n",
         "p.yaml",
     )
@@ -58,7 +59,10 @@ def test_shorter_windows_need_more_disk_and_time() -> None:
 
 
 def test_histograms_of_many_topics_are_refused_before_they_fail() -> None:
-    """They are collected at once, and the controller holds them; few messages of many topics are possible."""
+    """They are collected at once, and the controller holds them.
+
+    Few messages of many topics are possible.
+    """
     few, many = aggregation(topics=100_000, duration="100s"), aggregation(topics=100_000)
     assert reasons(few) == ""
     assert 25 < few.serial < 60

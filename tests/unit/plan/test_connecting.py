@@ -18,15 +18,20 @@ from pytest_loadtest.plan.connecting import (
     opened_clients,
     opened_each,
 )
-from pytest_loadtest.plan.needs import largest_connectable
 from pytest_loadtest.plan.plan import overload_reasons
 from pytest_loadtest.plan.scaling import Machine, fewer_connections
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 
-ONLY = "name: a\nmessages: 0\ntopics: 2\nproducersPerTopic: {producers}\nsubscriptionsPerTopic: {subscriptions}\ntestDuration: 5s\nwarmupDuration: 9s\n"
-ONLY += "driver: {{name: mqtt, client: native, connectRate: {rate}}}\nslo: {{connectLatency: {{p50: 1s}}}}\n"
+ONLY = (
+    "name: a\nmessages: 0\ntopics: 2\nproducersPerTopic: {producers}\nsubscriptionsPerTopic:"
+    " {subscriptions}\ntestDuration: 5s\nwarmupDuration: 9s\n"
+)
+ONLY += (
+    "driver: {{name: mqtt, client: native, connectRate: {rate}}}\nslo: {{connectLatency: {{p50:"
+    " 1s}}}}\n"
+)
 
 
 def only(producers: int = 10, subscriptions: int = 0, rate: float = 100.0) -> profiles.Profile:
@@ -36,13 +41,19 @@ def only(producers: int = 10, subscriptions: int = 0, rate: float = 100.0) -> pr
 
 
 @given(
-    workers=st.integers(1, 9), producers=st.integers(0, 40), subscriptions=st.integers(1, 200), rate=st.floats(0.001, 1e5),
+    workers=st.integers(1, 9),
+    producers=st.integers(0, 40),
+    subscriptions=st.integers(1, 200),
+    rate=st.floats(0.001, 1e5),
     start=st.integers(0, 1 << 60),
-)  # fmt: skip
+)
 def test_workers_interleave_to_exactly_the_rate(
     workers: int, producers: int, subscriptions: int, rate: float, start: int
 ) -> None:
-    """The connections of all workers begin at an even pace; those of each worker are in order, so that none waits for another."""
+    """The connections of all workers begin at an even pace.
+
+    Those of each worker are in order, so that none waits for another.
+    """
     plan = made(only(producers, subscriptions), workers=workers)
     for part, many in (
         ("streams", plan.topology.streams),
@@ -89,7 +100,10 @@ def test_connecting_takes_the_clients_divided_by_the_rate() -> None:
     """Consumers that only a later stage has do not count."""
     plan = made(only(300, 1, rate=200))
     assert (opened_clients(plan), connect_duration(plan)) == (602, 3_010_000_000)
-    text = "name: a\nproducerRate: 10\nmessageSize: 100\nconsumerPerSubscription: 5\ndriver: {name: mqtt, connectRate: 3}\n"
+    text = (
+        "name: a\nproducerRate: 10\nmessageSize: 100\nconsumerPerSubscription: 5\ndriver: {name:"
+        " mqtt, connectRate: 3}\n"
+    )
     staged = made(
         profiles.loads(
             text + "stages: [{duration: 1s, consumerPerSubscription: 2}, {duration: 1s}]\n",
@@ -162,18 +176,6 @@ def test_a_scaled_plan_has_the_factor_on_its_connections() -> None:
         1.0,
     )
     assert connect_duration(plan) == 2 * SECOND
-
-
-@pytest.mark.parametrize(
-    ("here", "workers", "most"), [(True, 4, 900), (False, 4, 2000), (False, 2, 1800)]
-)
-def test_auto_takes_what_files_and_ports_allow(here: bool, workers: int, most: int) -> None:
-    """A broker on this machine is one process; on another machine all workers share one source address."""
-    machine = Machine(cores=2, memory=1 << 34, files=1000, ports=2000)
-    wanted = Topology(topics=1, partitions=1, producers=10_000, subscriptions=0, consumers=1)
-    assert largest_connectable(only(), wanted, workers, machine, broker_here=here).clients == most
-    few = fewer_connections(wanted, 0.001)
-    assert largest_connectable(only(), few, workers, machine, broker_here=here) == few
 
 
 @given(

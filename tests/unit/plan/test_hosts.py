@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.plan.aggregation import Aggregation
+from pytest_loadtest.plan.auto import AUTO_LOAD
 from pytest_loadtest.plan.hosts import (
     HostNeeds,
     HostShare,
@@ -23,7 +24,7 @@ from pytest_loadtest.plan.hosts import (
     spread_sources,
 )
 from pytest_loadtest.plan.needs import Connections, Needs
-from pytest_loadtest.plan.scaling import AUTO_BANDWIDTH, AUTO_LOAD, Machine
+from pytest_loadtest.plan.scaling import AUTO_BANDWIDTH, Machine
 
 GIB = 1 << 30
 MACHINE = Machine(cores=4, memory=16 * GIB, files=1000, ports=20_000, bandwidth=10e9)
@@ -38,10 +39,21 @@ def needs(**changes: Any) -> Needs:
         total=400, busiest=100, addresses=1, spread=False, broker_here=False, memory=0
     )
     base = Needs(
-        bytes_per_second=100e6, delivered=200e6, connections=connections, memory=8 * GIB, cores=4.0, busiest_worker=0.9, batch=None,
-        broker_here=False, disk=0, workers=4, chunks=None,
-        aggregation=Aggregation(parallel=1.0, serial=0.0, controller=GIB, java=GIB, worker=0, tasks=1, disk=0, at_once=0),
-    )  # fmt: skip
+        bytes_per_second=100e6,
+        delivered=200e6,
+        connections=connections,
+        memory=8 * GIB,
+        cores=4.0,
+        busiest_worker=0.9,
+        batch=None,
+        broker_here=False,
+        disk=0,
+        workers=4,
+        chunks=None,
+        aggregation=Aggregation(
+            parallel=1.0, serial=0.0, controller=GIB, java=GIB, worker=0, tasks=1, disk=0, at_once=0
+        ),
+    )
     return replace(base, **changes)
 
 
@@ -109,13 +121,19 @@ def test_a_host_with_whole_topics_needs_their_share() -> None:
             1,
             2,
             False,
-            "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more, or use fewer hosts",
+            (
+                "pairConsumers: host is not possible with 1 topic on 2 hosts: write 2 topics or more,"
+                " or use fewer hosts"
+            ),
         ),
         (
             3,
             4,
             True,
-            "pairConsumers: host is not possible with 3 topics on 4 hosts: write 4 topics or more, or use fewer hosts",
+            (
+                "pairConsumers: host is not possible with 3 topics on 4 hosts:"
+                " write 4 topics or more, or use fewer hosts"
+            ),
         ),
         (2, 2, True, "delayed messages are due by the wall clock"),
     ],
@@ -129,7 +147,10 @@ def test_pairing_that_frees_no_latency_has_a_reason(
 
 
 def test_the_joint_machine_is_full_when_its_tightest_host_is() -> None:
-    """4 cores carry three quarters, so 5.3 carry all; 2 cores a quarter, so 8 would. 1 Gbit/s carries a quarter, so 4 carry all."""
+    """4 cores carry three quarters, so 5.3 carry all; 2 cores a quarter, so 8 would.
+
+    1 Gbit/s carries a quarter, so 4 carry all.
+    """
     joint = joint_machine([BIG, SMALL], {})
     assert joint.cores == pytest.approx(4 / 0.75)
     assert (joint.files, joint.bandwidth) == (1000, 4e9)
@@ -162,11 +183,14 @@ def fleets(draw: st.DrawFn) -> list[HostShare]:
 def test_auto_fills_the_tightest_host_and_overloads_none(
     hosts: list[HostShare], rate: float, size: int, fan_out: int
 ) -> None:
-    """To two digits: by cores, by what one worker can do, or by bandwidth in the busier direction."""
+    """To two digits: by cores, by one worker, or by bandwidth in the busier direction."""
     plan = made(
-        loopback(rate=rate, size=size, subscriptions=fan_out), scale="auto", workers=hosts[0].of, machine=joint_machine(hosts, {}),
+        loopback(rate=rate, size=size, subscriptions=fan_out),
+        scale="auto",
+        workers=hosts[0].of,
+        machine=joint_machine(hosts, {}),
         broker_here=False,
-    )  # fmt: skip
+    )
     assert list(host_overload_reasons([(plan.needs, {})], hosts)) == []
     loads = [plan.needs.busiest_worker / AUTO_LOAD]
     for host in hosts:
@@ -187,13 +211,17 @@ def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_
 ) -> None:
     """One message of 10 kB a second to each of them, which costs little CPU time."""
     text = (
-        f"name: p\nproducerRate: 1\nmessageSize: 10000\ntestDuration: 3s\nsubscriptionsPerTopic: {subscriptions}\ndriver: {{name: mqtt}}\n"
+        "name: p\nproducerRate: 1\nmessageSize: 10000\ntestDuration: 3s\nsubscriptionsPerTopic:"
+        f" {subscriptions}\ndriver: {{name: mqtt}}\n"
         "slo: {loss: 0}\n"
     )
     plan = made(
-        profiles.loads(text, "p.yaml"), scale="auto", workers=hosts[0].of, machine=replace(joint_machine(hosts, {}), cores=1e6),
+        profiles.loads(text, "p.yaml"),
+        scale="auto",
+        workers=hosts[0].of,
+        machine=replace(joint_machine(hosts, {}), cores=1e6),
         broker_here=False,
-    )  # fmt: skip
+    )
     needs = [HostNeeds.of([(plan.needs, host.share)], host.share).bits_per_second for host in hosts]
     pairs = zip(needs, hosts, strict=True)
     loads = [
@@ -212,7 +240,9 @@ def test_auto_gives_a_broadcast_as_many_subscribers_as_the_network_of_its_hosts_
 def test_the_connections_of_a_host_are_spread_over_its_source_addresses(
     counts: list[tuple[int, int]], connections: int
 ) -> None:
-    """Each worker takes its addresses in turn: no address has more than a connection of each worker above its share.
+    """Each worker takes its addresses in turn.
+
+    No address has more than a connection of each worker above its share.
 
     :param counts: workers and source addresses of each host. :param connections: of each worker.
     """

@@ -1,4 +1,4 @@
-"""The needs of a plan: connections, buffers of chunks, batches, and a machine's limits on connections."""
+"""The needs of a plan: connections, buffers of chunks, batches, and limits on connections."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.kinds.registry import shipped_costs
+from pytest_loadtest.plan.auto import AUTO_LOAD
 from pytest_loadtest.plan.needs import (
     EACH_SOURCE,
     Connections,
@@ -22,7 +23,7 @@ from pytest_loadtest.plan.needs import (
     missing_for_connections,
 )
 from pytest_loadtest.plan.plan import overload_reasons
-from pytest_loadtest.plan.scaling import AUTO_LOAD, OTHER_FILES, Machine
+from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
 from pytest_loadtest.report.plan import plan_table
 from pytest_loadtest.schedule.topology import Topology
 
@@ -35,7 +36,8 @@ MACHINE = Machine(cores=64, memory=1 << 40, files=20_000, ports=28_232)
 
 def broadcast(subscribers: int, client: str = "native", more: str = "") -> Profile:
     return profiles.loads(
-        f"name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nsubscriptionsPerTopic: {subscribers}\n"
+        "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\nsubscriptionsPerTopic:"
+        f" {subscribers}\n"
         f"driver: {{name: mqtt, qos: 0, client: {client}}}\nslo: {{loss: 0}}\n{more}",
         "p.yaml",
     )
@@ -87,7 +89,10 @@ SPOKEN = [
 
 @pytest.mark.parametrize(("target", "over_tls"), SPOKEN)
 def test_only_clients_that_use_tls_take_memory_for_it(target: str, over_tls: int) -> None:
-    """Ten subscribers and a publisher; measured were about 22 KiB more in a client and 15 in mosquitto."""
+    """Ten subscribers and a publisher.
+
+    Measured were about 22 KiB more in a client and 15 in mosquitto.
+    """
     profile = broadcast(10, more=f"target: {{{target}}}\n")
     assert connections_of(profile, here=False).memory == (11 * 3 + over_tls * 25) << 10
     assert connections_of(profile).memory == (11 * 7 + over_tls * 41) << 10
@@ -99,7 +104,10 @@ def test_a_client_of_the_library_takes_28_kib() -> None:
 
 
 LIMIT = "files open, a process may have 20,000 (the hard limit, ulimit -Hn)"
-PORTS = "30,001 connections from one address need as many ports, this machine has 28,232 (net.ipv4.ip_local_port_range)"
+PORTS = (
+    "30,001 connections from one address need as many ports,"
+    " this machine has 28,232 (net.ipv4.ip_local_port_range)"
+)
 REASONS = [
     (15_000, True),
     (
@@ -131,11 +139,15 @@ def test_a_reason_has_need_limit_and_remedy(
 
 
 def test_source_addresses_with_too_few_ports_are_named() -> None:
-    """A worker changes its address after a fixed number of connections, however few ports an address has."""
+    """A worker changes its address after a fixed number of connections.
+
+    This does not depend on the number of ports of an address.
+    """
     few = replace(MACHINE, ports=EACH_SOURCE - 1, source_ports=EACH_SOURCE - 1)
     (reason,) = missing_for_connections([connections_of(broadcast(EACH_SOURCE))], few)
     assert reason.startswith(
-        "10,000 connections from each source address need as many ports, this machine has 9,999 for each (net.ipv4."
+        "10,000 connections from each source address need as many ports,"
+        " this machine has 9,999 for each (net.ipv4."
     )
     assert list(missing_for_connections([connections_of(broadcast(EACH_SOURCE - 2))], few)) == []
 
@@ -162,13 +174,13 @@ def test_the_plan_of_a_broadcast_shows_deliveries_addresses_and_files() -> None:
         in text
     )
     assert (
-        f"512 Mbit/s out of the broker, {made(profile, workers=2, machine=MACHINE).needs.workers} workers"
-        in text
+        f"512 Mbit/s out of the broker, {made(profile, workers=2, machine=MACHINE).needs.workers}"
+        " workers" in text
     )
     assert "10.0 k deliveries/s, 5.12 Mbit/s out of the broker" in text
     assert (
-        "10 001 from 2 addresses; 5 101 open files of a worker, 10 101 of the broker; a process here may have 20 000"
-        in text
+        "10 001 from 2 addresses; 5 101 open files of a worker, 10 101 of the broker;"
+        " a process here may have 20 000" in text
     )
     assert (
         len(
@@ -199,7 +211,7 @@ MB = 1024**2
 def test_each_producer_and_each_incomplete_message_has_a_buffer(
     producers: int, limit: str, chunks: int, incomplete: int
 ) -> None:
-    """A consumer has at each partition as many incomplete messages as allowed, or as there are producers."""
+    """At each partition, a consumer has as many as allowed, or as there are producers."""
     text = CHUNKED + (f"broker: {{settings: {{maxMessageSize: {limit}}}}}\n" if limit else "")
     topology = Topology(
         topics=1, partitions=2, producers=producers, subscriptions=1, consumers=3, name=None
@@ -227,7 +239,10 @@ LIMITS = "batchingMaxPublishDelayMs: 2, batchingMaxMessages: 50, batchingMaxByte
 
 
 def pulsar(driver: str = "", more: str = "") -> profiles.Profile:
-    text = f"name: p\nmessageSize: 100\nproducerRate: 1000\ntestDuration: 1s\ndriver: {{name: pulsar, {driver}}}\n{more}"
+    text = (
+        f"name: p\nmessageSize: 100\nproducerRate: 1000\ntestDuration: 1s\ndriver: {{name: pulsar,"
+        f" {driver}}}\n{more}"
+    )
     return profiles.loads(text, "p.yaml")
 
 
@@ -261,7 +276,10 @@ def shape(*, topics: int = 2, partitions: int = 1, producers: int = 5) -> Topolo
 def test_a_batch_has_what_a_producer_sends_while_it_waits(
     driver: str, size: float, rate: float, batch: float
 ) -> None:
-    """Within the batch's limits, and at least one message. Partitions do not matter without keys."""
+    """Within the batch's limits, and at least one message.
+
+    Partitions do not matter without keys.
+    """
     for partitions in (1, 7):
         assert expected_batch(
             pulsar(driver), shape(partitions=partitions), size, rate
@@ -270,7 +288,10 @@ def test_a_batch_has_what_a_producer_sends_while_it_waits(
 
 @pytest.mark.parametrize("keys", ["KEY_ROUND_ROBIN", "RANDOM_NANO"])
 def test_keys_spread_a_producers_messages(keys: str) -> None:
-    """Over all partitions. If keys decide which consumer gets a message, a batch has one message."""
+    """Over all partitions.
+
+    If keys decide which consumer gets a message, a batch has one message.
+    """
     keyed = f"keyDistributor: {keys}\n"
     assert expected_batch(pulsar(LIMITS, keyed), shape(partitions=4), 100, 60_000) == pytest.approx(
         3.0
@@ -289,7 +310,8 @@ def test_keys_spread_a_producers_messages(keys: str) -> None:
 @pytest.mark.parametrize("driver", ["loopback", "mqtt"])
 def test_other_drivers_have_no_batches(driver: str) -> None:
     profile = profiles.loads(
-        f"name: p\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n",
+        f"name: p\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name:"
+        f" {driver}}}\n",
         "p.yaml",
     )
     assert expected_batch(profile, shape(), 100, 1e9) == 1.0
@@ -317,7 +339,7 @@ def test_more_messages_are_never_fewer_batches(
 
 
 def test_bytes_limit_the_batches_of_the_production_mix() -> None:
-    """Each of 200 producers has 12.5 messages in a millisecond, but only 5.1 of its mean size are 128 KiB."""
+    """Each of 200 producers has 12.5 messages in a millisecond, but 128 KiB are only 5.1."""
     plan, cost = made(profiles.load(PROD), workers=2), shipped_costs()["pulsar-native"]
     assert plan.needs.batch == pytest.approx(131_072 / 25_614, rel=0.001)
     assert plan.needs.cores == pytest.approx(
@@ -329,12 +351,13 @@ def test_bytes_limit_the_batches_of_the_production_mix() -> None:
         2.5e6 * travels_alone * cost.shared * (1 - 1 / plan.needs.batch)
     )
     assert cpu(made(profiles.load(PROD), workers=2)).endswith(
-        "cores by calibrated cost at about 5.1 messages a batch, the broker on this machine included; this machine has 2"
+        "cores by calibrated cost at about 5.1 messages a batch,"
+        " the broker on this machine included; this machine has 2"
     )
 
 
 def test_the_batches_of_a_scaled_plan_are_those_of_its_own_rate() -> None:
-    """At the rate that a small machine carries, messages are alone in their batches, and cost as much."""
+    """At the rate of a small machine, messages are alone in their batches, and cost as much."""
     profile = profiles.load(PROD)
     tenth = made(profile, scale=0.1, machine=CLUSTER)
     assert tenth.needs.batch == pytest.approx(5.1, rel=0.01)  # producers shrink with the rate
@@ -347,7 +370,7 @@ def test_the_batches_of_a_scaled_plan_are_those_of_its_own_rate() -> None:
 
 
 def test_auto_counts_on_batches() -> None:
-    """Few producers fill their batches, so one machine carries many times the rate that it carries of many producers."""
+    """Few producers fill their batches: a machine carries many times the rate of many producers."""
     rates = {}
     for producers in (1, 1000):
         profile = pulsar(more=f"producersPerTopic: {producers}\n").model_copy(

@@ -98,7 +98,10 @@ def test_a_phase_without_producers_has_no_streams() -> None:
 
 
 def traffic(factor: float = 1.0, cap: int | None = None, **keys: Any) -> PacedTraffic:
-    """Return the traffic of a profile of 100 msg/s for ten seconds with 100 bytes each, unless ``keys`` change it."""
+    """Return the traffic of a profile of 100 msg/s for ten seconds with 100 bytes each.
+
+    :param keys: of the profile, which change it.
+    """
     keys = {
         "name": "a",
         "producerRate": 100,
@@ -122,7 +125,10 @@ def test_a_rate_is_scaled_and_its_duration_capped() -> None:
 def test_a_number_of_messages_takes_the_time_until_one_more_would_be_due(
     factor: float, messages: int
 ) -> None:
-    """The number is scaled, and at least 1. The last message has as much time as any other before the phase ends."""
+    """The number is scaled, and at least 1.
+
+    The last message has as much time as any other before the phase ends.
+    """
     made = traffic(factor, messages=30, testDuration=None)
     assert Pacer.through(made.steps, 1).total(made.duration) == messages
     assert Pacer.of(made.rate, 1).time(messages) == made.duration
@@ -134,11 +140,21 @@ def test_rates_in_bytes_are_converted_to_messages_by_the_mean_size() -> None:
 
 
 RATES = st.one_of(
-    st.integers(1, 1000), st.fixed_dictionaries({"from": st.integers(1, 500), "to": st.integers(1, 500)}),
-    st.fixed_dictionaries({"spike": st.fixed_dictionaries(
-        {"base": st.integers(1, 50), "peak": st.integers(60, 500), "at": st.just("100ms"), "for": st.sampled_from(["50ms", "300ms"])}
-    )}),
-)  # fmt: skip
+    st.integers(1, 1000),
+    st.fixed_dictionaries({"from": st.integers(1, 500), "to": st.integers(1, 500)}),
+    st.fixed_dictionaries(
+        {
+            "spike": st.fixed_dictionaries(
+                {
+                    "base": st.integers(1, 50),
+                    "peak": st.integers(60, 500),
+                    "at": st.just("100ms"),
+                    "for": st.sampled_from(["50ms", "300ms"]),
+                }
+            )
+        }
+    ),
+)
 STAGES = st.lists(
     st.tuples(st.integers(500, 3000), RATES, st.booleans(), st.none() | st.integers(1, 3)),
     min_size=1,
@@ -153,7 +169,10 @@ STAGES = st.lists(
 def test_stages_follow_one_another_without_a_gap(
     stages: list[tuple[Any, ...]], factor: float, cap: int | None, in_bytes: bool
 ) -> None:
-    """They shrink in proportion if longer than the cap; differences from the stage before are a change at its first instant."""
+    """They shrink in proportion if longer than the cap.
+
+    Differences from the stage before are a change at its first instant.
+    """
     entries = []
     for length, rate, large, consumers in stages:
         entry: dict[str, Any] = {"duration": f"{length}ms", "rate": rate}
@@ -240,9 +259,21 @@ def staged_traffic() -> PacedTraffic:
 def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
     """It is not recorded and has no changes; the measured phase continues its sequences."""
     warmup, measure = warmup_and_measure(staged_traffic(), 4, SECOND)
-    assert (warmup.name, warmup.duration, warmup.recorded, warmup.total, warmup.changes, warmup.consumers) == (
-        "warm-up", SECOND, False, 300, (), 2,
-    )  # fmt: skip
+    assert (
+        warmup.name,
+        warmup.duration,
+        warmup.recorded,
+        warmup.total,
+        warmup.changes,
+        warmup.consumers,
+    ) == (
+        "warm-up",
+        SECOND,
+        False,
+        300,
+        (),
+        2,
+    )
     assert (measure.name, measure.duration, measure.recorded, measure.total, measure.consumers) == (
         "measure",
         3 * SECOND,

@@ -245,7 +245,10 @@ def test_auto_without_scalable_keeps_every_client() -> None:
 
 
 def test_a_short_run_is_scaled_too() -> None:
-    """``--load-duration`` caps the measured phase, and the warm-up at half of it; a longer cap changes nothing."""
+    """``--load-duration`` caps the measured phase, and the warm-up at half of it.
+
+    A longer cap changes nothing.
+    """
     plan = made(loopback(), duration_cap=SECOND)
     assert [phase.duration for phase in plan.phases] == [SECOND // 2, SECOND]
     assert plan.scale is not None
@@ -270,7 +273,10 @@ def test_the_plan_shows_the_clients_of_the_first_sixteen_workers(workers: int, s
 
 def test_sizes_that_cannot_be_sent_are_shown() -> None:
     """The middle of 0-20 is smaller than any envelope, so another size is sent."""
-    text = "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128': 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    text = (
+        "name: p\nproducerRate: 10\nmessageSizeDistribution: {'0-20': 1, '64-128':"
+        " 1}\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    )
     plan = made(profiles.loads(text, "p.yaml"))
     assert "1 of the payloads have the nearest size" in "\n".join(
         plan_table(plan, planned_facts(plan.profile), HERE)
@@ -305,7 +311,8 @@ def test_a_scale_beyond_the_limits_is_an_error_about_the_option() -> None:
     """The profile itself is within the limits."""
     with pytest.raises(
         UsageError,
-        match=r"scaled to 40,000,000 streams, at most 20,000,000 are possible: use a smaller --load-scale",
+        match=r"scaled to 40,000,000 streams, at most 20,000,000 are possible:"
+        r" use a smaller --load-scale",
     ):
         made(loopback(topics=10_000_000, scalable="[topics]"), scale=4.0)
 
@@ -316,7 +323,10 @@ def test_a_scale_beyond_the_limits_is_an_error_about_the_option() -> None:
 )
 def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
     """With stages, which change its consumers."""
-    text = f"name: p\ntopic: t\nproducersPerTopic: 0\nconsumerPerSubscription: 2\ndriver: {{name: loopback}}\n{lines}\n"
+    text = (
+        f"name: p\ntopic: t\nproducersPerTopic: 0\nconsumerPerSubscription: 2\ndriver: {{name:"
+        f" loopback}}\n{lines}\n"
+    )
     plan = made(profiles.loads(text, "p.yaml"), duration_cap=SECOND)
     assert (plan.rate, plan.measure.total, plan.measure.duration) == (0, 0, SECOND)
     assert [change.consumers for change in plan.measure.changes] == (
@@ -335,7 +345,10 @@ def test_a_run_that_only_consumes_has_a_plan(lines: str) -> None:
         ("producerRate: 1000\nmessages: 5000", 0.1, None, 0.1),
         ("producerRate: 10KB/s\ntestDuration: 10s", 0.5, None, 0.5),
         (
-            "producerRate: 1000\nstages: [{duration: 6s, rate: 100}, {duration: 4s, rate: {from: 0, to: 50}}]",
+            (
+                "producerRate: 1000\nstages: [{duration: 6s, rate: 100}, {duration: 4s, rate: {from:"
+                " 0, to: 50}}]"
+            ),
             0.1,
             5 * SECOND,
             0.05,
@@ -365,7 +378,10 @@ scaled:
 
 def test_only_a_scaled_run_has_the_bounds_under_scaled() -> None:
     """The plan names these keys."""
-    text = f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\nproducerRate: 10\ntestDuration: 10s\nslo: {{sent: 90%, loss: 0}}\n{SCALED}"
+    text = (
+        f"name: p\nmessageSize: 64\ndriver: {{name: loopback}}\nproducerRate: 10\ntestDuration:"
+        f" 10s\nslo: {{sent: 90%, loss: 0}}\n{SCALED}"
+    )
     profile = profiles.loads(text, "p.yaml")
     plan = made(profile)
     assert (plan.scale, plan.profile) == (None, profile)
@@ -382,7 +398,10 @@ def test_only_a_scaled_run_has_the_bounds_under_scaled() -> None:
     )
 
 
-SEARCHED = "name: p\nproducerRate: 0\nmessageSize: 64\ndriver: {name: loopback}\nslo: {loss: 0}\nsearch: {hold: 30s, confirm: 10min, warmup: 1min}\n"
+SEARCHED = (
+    "name: p\nproducerRate: 0\nmessageSize: 64\ndriver: {name: loopback}\nslo: {loss: 0}\nsearch:"
+    " {hold: 30s, confirm: 10min, warmup: 1min}\n"
+)
 
 
 def test_a_scale_does_not_shorten_a_search() -> None:
@@ -445,7 +464,10 @@ def parsed(text: str) -> profiles.Profile:
 
 def test_the_rates_of_a_search_are_scaled_and_have_a_floor() -> None:
     """Percentiles need a lowest rate, in the unit of the search."""
-    asked = "search: {start: 1000, max: 5000, hold: 10s, confirm: 20s, warmup: 3s, precision: 5%, repeats: 1}"
+    asked = (
+        "search: {start: 1000, max: 5000, hold: 10s, confirm: 20s, warmup: 3s, precision: 5%,"
+        " repeats: 1}"
+    )
     slo = "slo: {endToEndLatency: {p99: 1s}}"
     plan = made(parsed(f"producerRate: 0\n{asked}\n{slo}"), scale=0.5)
     assert plan.search is not None
@@ -489,8 +511,11 @@ def test_a_run_that_only_consumes_may_have_sizes() -> None:
 
 
 def test_a_backlog_has_the_messages_of_its_scaled_size() -> None:
-    """The measured phase has the time for building, draining, the load after it, and the changes between them."""
-    text = "producerRate: 1000\nwarmupDuration: 1s\ntestDuration: 7s\nsubscriptionsPerTopic: 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
+    """The measured phase has time for building, draining, the load after it, and the changes."""
+    text = (
+        "producerRate: 1000\nwarmupDuration: 1s\ntestDuration: 7s\nsubscriptionsPerTopic:"
+        " 2\nconsumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
+    )
     plan = made(parsed(text), scale=0.5)
     assert plan.backlog is not None
     size = 2**30 // 2
@@ -540,9 +565,17 @@ def test_the_needs_of_a_plan_follow_from_profile_windows_and_costs() -> None:
         + needs.connections.memory
     )
     assert plan.document == {
-        "workers": 2, "rate": 1000.0, "meanSize": 1000.0, "bytesPerSecond": 1e6, "topics": 2, "partitions": 1, "producers": 6, "consumers": 8,
-        "messages": 3000, "cores": round(needs.cores, 3),
-    }  # fmt: skip
+        "workers": 2,
+        "rate": 1000.0,
+        "meanSize": 1000.0,
+        "bytesPerSecond": 1e6,
+        "topics": 2,
+        "partitions": 1,
+        "producers": 6,
+        "consumers": 8,
+        "messages": 3000,
+        "cores": round(needs.cores, 3),
+    }
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -582,7 +615,8 @@ def test_a_compact_envelope_numbers_the_messages_of_warm_up_and_measured_phase()
     rate = (1 << 32) // 4  # for four seconds
     with pytest.raises(
         UsageError,
-        match=r"16,777,216 and 4,294,967,296 messages a stream; this has 1 streams of 4,294,967,296 messages",
+        match=r"16,777,216 and 4,294,967,296 messages a stream;"
+        r" this has 1 streams of 4,294,967,296 messages",
     ):
         made(loopback(size=20, rate=rate, duration="3s"))
     assert made(loopback(size=20, rate=rate - 1, duration="3s")).rate == rate - 1

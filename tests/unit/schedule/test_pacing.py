@@ -83,7 +83,9 @@ STEPS = st.lists(
 def test_due_and_times_agree_where_the_rate_changes(
     steps: list[tuple[int, float]], streams: int, stream: int, elapsed: int
 ) -> None:
-    """The last due message is not in the future and the next one is, in every segment and at its edges."""
+    """The last due message is not in the future and the next one is, in every segment and at its
+    edges.
+    """
     stream %= streams
     pacer = Pacer.through([*steps, (NS, 1.0)], streams)
     for moment in (
@@ -102,7 +104,9 @@ def test_due_and_times_agree_where_the_rate_changes(
 def test_the_messages_of_all_segments_are_the_integral_of_the_rate(
     steps: list[tuple[int, float]],
 ) -> None:
-    """Fractions of a message are carried over, so many short segments have the messages of their mean rate."""
+    """Fractions of a message are carried over, so many short segments have the messages of their
+    mean rate.
+    """
     pacer, area = (
         Pacer.through([*steps, (NS, 1.0)], 1),
         sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS,
@@ -141,7 +145,9 @@ def test_the_highest_rate_is_that_of_all_segments(steps: list[tuple[int, float]]
     ],
 )
 def test_rates_are_kept_to_a_thousandth_below_nine_million(rate: float, kept: float) -> None:
-    """Above they are whole; rates of 9e9 and more are errors, because 64 bits could not hold the times of a day."""
+    """Above they are whole; rates of 9e9 and more are errors, because 64 bits could not hold the
+    times of a day.
+    """
     for pacer in (Pacer.of(rate, 1), Pacer.through([(NS, rate), (NS, 0.0)], 1)):
         assert pacer.highest == pytest.approx(kept, rel=1e-12)
     with pytest.raises(ValueError, match="below 9e9"):

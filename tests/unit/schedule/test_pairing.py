@@ -1,4 +1,6 @@
-"""Consumers paired with producers by host: nothing is left over, everything is balanced, and each delivery is within one host."""
+"""Consumers paired with producers by host: nothing is left over, everything is balanced, and each
+delivery is within one host.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def test_a_topic_is_on_one_host_if_there_is_one_for_each(
 
 @given(topology=TOPOLOGIES, hosts=HOSTS)
 def test_hosts_and_their_workers_are_balanced(topology: Topology, hosts: list[str]) -> None:
-    """A host has its workers' share of the topics to within one, its workers the same numbers to within one."""
+    """A host has its workers' share of the topics to within one, its workers the same numbers to
+    within one.
+    """
     workers, shares = count_workers(hosts), assign_by_host(topology, hosts)
     for host, own in topics_of_hosts(topology.topics, workers).items():
         assert abs(len(own) - topology.topics * workers[host] / len(hosts)) <= 1

@@ -147,7 +147,9 @@ Sent = tuple[int, int, int, int]
 
 
 def told(story: Story, until: int) -> tuple[list[Sent], list[list[int]]]:
-    """Return all messages due before ``until`` one by one, and the counts by stream at each change: the definition, without a schedule."""
+    """Return all messages due before ``until`` one by one, and the counts by stream at each change:
+    the definition, without a schedule.
+    """
     pool = pool_of(*story.sizes)
     chooser = PayloadChooser(pool, 1, range(story.streams))
     cycle = list(range(story.streams)) if story.turns is None else story.turns.cycle.tolist()
@@ -172,14 +174,19 @@ def told(story: Story, until: int) -> tuple[list[Sent], list[list[int]]]:
 
 
 def step_before(change: int, until: int) -> int:
-    """Return when a worker takes messages before a change: half a second earlier if there is time, and never what the change affects."""
+    """Return when a worker takes messages before a change: half a second earlier if there is time,
+    and never what the change affects.
+    """
     return min(max(change - NS // 2, min(0, change - 1)), until - 1)
 
 
 def of_worker(
     story: Story, streams: range, until: int, ahead: list[int]
 ) -> tuple[list[Sent], list[NDArray[np.int64]]]:
-    """Return one worker's messages due before ``until``, taken in steps, and its marks. :param ahead: rows made before each change."""
+    """Return one worker's messages due before ``until``, taken in steps, and its marks.
+
+    :param ahead: rows made before each change.
+    """
     pool = pool_of(*story.sizes)
     made = in_bytes(pool, story.rate, story.streams, streams, story.turns)
     sent: list[Sent] = []

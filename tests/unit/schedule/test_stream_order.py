@@ -96,7 +96,9 @@ def test_each_message_of_the_run_is_a_row_of_one_worker(
 def test_workers_may_have_any_streams(
     turns: Turns, owners: list[int], first: int, count: int
 ) -> None:
-    """Each message is still a row of one worker, with the same stream and number, in round robin and with weights."""
+    """Each message is still a row of one worker, with the same stream and number, in round robin
+    and with weights.
+    """
     for whole in (
         RoundRobin(turns.streams, range(turns.streams)),
         turns.order_of(range(turns.streams)),

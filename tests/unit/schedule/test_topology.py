@@ -78,7 +78,9 @@ def rows(topology: Topology, shares: list[list[int]]) -> list[int]:
 def test_the_consumers_of_a_broadcast_are_assigned_by_rows(
     subscriptions: int, topics: int, workers: int
 ) -> None:
-    """Every consumer once, in order; workers differ by one at most; each cut between two workers adds one row at most."""
+    """Every consumer once, in order; workers differ by one at most; each cut between two workers
+    adds one row at most.
+    """
     topology = broadcast(subscriptions, topics)
     shares = dealt(topology, workers)
     assert sorted(one for share in shares for one in share) == list(range(topics * subscriptions))

@@ -1,4 +1,6 @@
-"""The types of fields are checked when a document is read, although their module knows no documents."""
+"""The types of fields are checked when a document is read, although their module knows no
+documents.
+"""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from builders.documents import SLO, as_json, document, from_json, stage
 
-from pytest_loadtest.report.html.blocks import Cell, ChartFigure, Fold
-from pytest_loadtest.report.html.objectives import missed_texts, objectives_table, windows_chapter
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold
+from pytest_loadtest.report.html.objectives import objectives_table, windows_chapter
+from pytest_loadtest.report.sections import missed_texts
+from pytest_loadtest.report.tables import Cell
 from pytest_loadtest.values.quantities import SECOND
 
 

@@ -12,7 +12,8 @@ from builders.results import run, shown
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.find_results import ResultSet
 from pytest_loadtest.report.html import overview
-from pytest_loadtest.report.html.blocks import Fold, Table
+from pytest_loadtest.report.html.blocks import Fold
+from pytest_loadtest.report.tables import Table
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from builders.telemetry import made_telemetry, with_host
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.observe.conclusion import Bottleneck
 from pytest_loadtest.report.bottleneck import bottleneck_section
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Paragraph, Table
+from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Paragraph
 from pytest_loadtest.report.html.telemetry import GROUPS, broker_chapter, generator_chapter
+from pytest_loadtest.report.tables import Table
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram

@@ -1,0 +1,77 @@
+"""The model of a table, which every report uses, and its lines for the terminal and for Markdown.
+
+``html/template.html.j2`` renders the same tables as HTML.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell with an outcome or a link.
+
+    :param kind: an outcome, for its mark and colour. :param link: id of a place on the page.
+    """
+
+    text: str
+    kind: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A caption, the heads of columns, and rows; the first cell of a row is its head.
+
+    :param align: ``<`` or ``>`` for each column: text, or numbers.
+    """
+
+    block: ClassVar = "table"
+    caption: str = ""
+    head: Sequence[str]
+    align: str
+    rows: Sequence[Sequence[str | Cell]]
+
+
+def terminal_lines(table: Table, marks: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the heads, then each row, as indented lines of the terminal.
+
+    :param marks: one for each row, in front of it.
+    """
+    lines = aligned([table.head, *map(_texts, table.rows)], table.align)
+    if not marks:
+        yield from (f"  {line}" for line in lines)
+        return
+    width = max(map(len, marks))
+    for mark, line in zip(("", *marks), lines, strict=True):
+        yield f"  {mark:<{width}} {line}"
+
+
+def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    """Return rows with columns as wide as their widest cell. :param align: as in a table."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = map("{:{}{}}".format, row, align, widths)
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+_RULES: Final = {"<": "---", ">": "--:"}
+
+
+def markdown_lines(table: Table) -> Iterator[str]:
+    """Yield the lines of the table in Markdown; the caller has escaped its texts."""
+    yield f"|{'|'.join(f' {head} ' if head else ' ' for head in table.head)}|"
+    yield f"|{'|'.join(map(_RULES.__getitem__, table.align))}|"
+    for row in table.rows:
+        yield f"| {' | '.join(_texts(row))} |"
+
+
+def _texts(row: Sequence[str | Cell]) -> list[str]:
+    return [cell.text if isinstance(cell, Cell) else cell for cell in row]
