@@ -5,14 +5,8 @@ It continues until its standard input ends, prints a line after the tenth messag
 
 import sys
 import threading
-from pathlib import Path
 
 import pulsar
-
-sys.path.insert(
-    0, str(Path(__file__).parents[2] / "tests" / "helpers")
-)  # a script: pytest's pythonpath does not apply
-
 from pulsar_proxy import PulsarProxy
 
 url, topic = sys.argv[1:]

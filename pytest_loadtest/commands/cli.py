@@ -196,7 +196,7 @@ def _add_starters(command: Callable[..., argparse.ArgumentParser]) -> None:
             "init",
             _init,
             "write a first profile, its test and pytest.ini, never over an existing file",
-            "\n loadtests --broker BROKER --ci github",
+            "\n loadtests --broker mqtt --ci github",
         )
     )
     suite = command(
@@ -205,7 +205,7 @@ def _add_starters(command: Callable[..., argparse.ArgumentParser]) -> None:
         "copy an acceptance suite of load tests into a new folder",
         " pulsar loadtests/pulsar",
     )
-    suite.add_argument("name", choices=starter.SUITES, help="the suite: Pulsar's")
+    suite.add_argument("name", choices=starter.suites(), help="the suite")
     suite.add_argument("folder", metavar="DIR", type=Path, help="a folder that does not exist yet")
     schema = command(
         "schema", _schema, "print a JSON schema, for editors and validators", "\n results"

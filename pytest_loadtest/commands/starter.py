@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 CI_FILES: Final = {"github": Path(".github/workflows/load.yml"), "gitlab": Path(".gitlab-ci.yml")}
-SUITES: Final = ("pulsar",)
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TEST: Final = """\
@@ -79,6 +78,12 @@ def write_starter(folder: Path, files: Mapping[Path, str], progress: Callable[[s
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
         else:
             progress(f"wrote  {target}")
+
+
+def suites() -> tuple[str, ...]:
+    """Return the names of the acceptance suites that come with the package."""
+    folders = [path.name for path in shipped("loadtests").iterdir() if path.is_dir()]
+    return tuple(sorted(name for name in folders if name[0] not in "._"))
 
 
 def copy_suite(name: str, folder: Path) -> None:
