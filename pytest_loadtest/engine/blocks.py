@@ -7,7 +7,7 @@ writes them: no column is copied between.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Column = NDArray[np.int64]
-
-_Number = TypeVar("_Number", bound=np.generic)
 
 # cut() shortens all of these, so each column of a block must be among them
 COLUMNS: Final = (
@@ -94,6 +92,8 @@ class Block:
         return self._burst(index, index + self.row, sent, idle)
 
     def _burst(self, rows: slice | Column, row: Column, sent: Column, idle: Column) -> Burst:
+        key = None if self.key is None else self.key[rows]
+        due = None if self.due is None else self.due[rows]
         return Burst(
             row,
             self.stream[rows],
@@ -102,8 +102,8 @@ class Block:
             self.payload[rows],
             sent,
             idle,
-            _part(self.key, rows),
-            _part(self.due, rows),
+            key,
+            due,
         )
 
     def drop(self, index: Column, blocked: Column, now: int) -> None:
@@ -134,14 +134,15 @@ class Block:
         """
         time = acks.time[pick]
         status = acks.status[pick]
-        resends = _part(acks.resends, pick)
+        resends = None if acks.resends is None else acks.resends[pick]
         # a second answer finds another status, and so does an answer to a message that was given up
         fresh = self.status[index] == Status.PENDING
         if not fresh.all():
             index = index[fresh]
             time = time[fresh]
             status = status[fresh]
-            resends = _part(resends, fresh)
+            if resends is not None:
+                resends = resends[fresh]
         # status 0 is ACKED: in the usual case, no failure, np.where and its comparison are saved
         if status.any():
             time = np.where(status == Status.ACKED, time, 0)
@@ -156,7 +157,9 @@ class Block:
         """Remove the rows after the first ``size``: the phase ends inside the block."""
         if size < self.size:
             for name in COLUMNS:
-                setattr(self, name, _part(getattr(self, name), slice(size)))
+                column = getattr(self, name)
+                if column is not None:
+                    setattr(self, name, column[:size])
             self.open -= self.size - size
             self.size = size
 
@@ -168,15 +171,6 @@ class Block:
         # the driver stamps "sent" when it takes a message: 0 means that it never did
         self.status[pending] = np.where(self.sent[pending] > 0, Status.UNKNOWN, Status.DROPPED)
         self.open = 0
-
-
-def _part(
-    column: NDArray[_Number] | None, rows: slice | Column | NDArray[np.bool_]
-) -> NDArray[_Number] | None:
-    """Return some rows of a column; None without the column."""
-    if column is None:
-        return None
-    return column[rows]
 
 
 class Ledger:

@@ -89,8 +89,9 @@ class OrderCheck:
 
         # One running maximum serves all groups, because ranks replace the sequences and each
         # group's ranks are lifted above those of the groups before it. Lifted sequences would not
-        # fit 64 bits. Of the sequences 9, 5 | 3 of two groups the ranks are 2, 1 | 0, lifted by
-        # three values for the second group 2, 1 | 3, their maxima 2, 2 | 3: highest is 9, 9 | 3.
+        # fit 64 bits. The first sequences 9, 5 | 3 of two groups come after -1, 9 | -1, which have
+        # the ranks 0, 3 | 0 among the four values. Lifted they are 0, 3 | 4, as are their maxima.
+        # So the highest ones before are -1, 9 | -1, and 5 is late.
         values, ranks = np.unique(np.concatenate([before, seq]), return_inverse=True)
         group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq)))
         lift = group * len(values)
