@@ -104,8 +104,8 @@ def broker_facts(section: BottleneckSection | None) -> Iterator[Labelled]:
     for way, value in _last(section):
         counted.append(f"{exact(value)} {way}")
     took = []
-    for name, value in _medians(section):
-        took.append(f"{name} {format_duration(value)}")
+    for name, latency in _medians(section):
+        took.append(f"{name} {format_duration(latency)}")
     uses = []
     if cores := known_values(section, "sys.cpu"):
         uses.append(f"{median(cores):.2f} cores")
@@ -139,8 +139,8 @@ def broker_properties(section: BottleneckSection | None) -> list[tuple[str, str]
     properties = []
     for way, count in _last(section):
         properties.append((f"load.broker.counted.{way}", str(count)))
-    for name, ns in _medians(section):
-        properties.append((f"load.broker.{name}.ms", f"{ns / 1e6:.3f}"))
+    for name, latency in _medians(section):
+        properties.append((f"load.broker.{name}.ms", f"{latency / 1e6:.3f}"))
     if cores := known_values(section, "sys.cpu"):
         properties.append(("load.broker.cores", f"{median(cores):.3f}"))
     return properties

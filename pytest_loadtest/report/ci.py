@@ -73,7 +73,8 @@ class Location:
 def github_summary(documents: Iterable[RunDocument], room: int = LIMIT) -> str:
     """Return the session's load tests as Markdown: a table of all, then each, worst first.
 
-    :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a note.
+    :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a
+        note.
     """
     ordered = worst_first(documents)
     head = f"## Load tests: {outcome_counts(ordered)}\n\n"
@@ -236,7 +237,8 @@ def _property(text: str) -> str:
 # GitLab cuts each line at the first ``#``, splits the rest as a shell would into name (labels
 # included) and value, and compares values as text: so no label has a ``#``, and figures that are
 # never the same twice have three digits. Its parser is
-# ``ee/lib/gitlab/ci/parsers/metrics/generic.rb``; https://docs.gitlab.com/ci/testing/metrics_reports.
+# ``ee/lib/gitlab/ci/parsers/metrics/generic.rb``;
+# https://docs.gitlab.com/ci/testing/metrics_reports.
 
 QUANTILES: Final = ("p50", "p99", "p99.9")
 _WHO: Final = ("test", "profile", "workload", "scale")
@@ -259,8 +261,8 @@ def gitlab_metrics(documents: Iterable[RunDocument]) -> str:
     """
     registry = CollectorRegistry()
     gauges = {}
-    for name, text, labels in _GAUGES:
-        gauges[name] = Gauge(f"loadtest_{name}", text, [*_WHO, *labels], registry=registry)
+    for name, meaning, labels in _GAUGES:
+        gauges[name] = Gauge(f"loadtest_{name}", meaning, [*_WHO, *labels], registry=registry)
     for document in {_labels(document): document for document in documents}.values():
         _add(gauges, document)
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]

@@ -1,8 +1,9 @@
-"""A run as a JSON document, version 4: everything that any report shows, so that nothing has to be computed again.
+"""A run as a JSON document, version 4: everything that any report shows.
 
-Each object of the JSON text is one frozen dataclass; the text below a field is its description in ``results.schema.json``. Times are ns,
-rates msg/s, sizes bytes; None means "not measured" or "not applicable", never zero. Unknown keys are errors, so that a reader can rely on
-``version``. Fields with a default are missing in older results.
+Nothing has to be computed again. Each object of the JSON text is one frozen dataclass; the text
+below a field is its description in ``results.schema.json``. Times are ns, rates msg/s, sizes bytes;
+None means "not measured" or "not applicable", never zero. Unknown keys are errors, so that a reader
+can rely on ``version``. Fields with a default are missing in older results.
 """
 
 from __future__ import annotations
@@ -347,7 +348,9 @@ def _explain(text: str, error: ValidationError) -> str:
 
 
 def dumps(document: RunDocument) -> str:
-    """Return the JSON text: one line for each key and each entry of a list of sections; the numbers of a list share a line.
+    """Return the JSON text.
+
+    Each key and each entry of a list of sections has a line; the numbers of a list share one.
 
     :raises ValueError: the document has a NaN or an infinity, which JSON does not have.
     """
@@ -356,21 +359,20 @@ def dumps(document: RunDocument) -> str:
 
 def _text(node: Any, line: str) -> str:
     """:param line: the line break before the node's own line, with its indentation."""
-    inner, node = line + " ", json_members(node) if is_dataclass(node) else node
+    inner = f"{line} "
+    if is_dataclass(node):
+        node = json_members(node)
     if isinstance(node, Mapping) and node:
-        return (
-            "{"
-            + ",".join(
-                f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()
-            )
-            + line
-            + "}"
-        )
-    if isinstance(node, list | tuple) and any(
-        is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node
-    ):
-        return "[" + ",".join(inner + _short(entry) for entry in node) + line + "]"
+        members = [f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()]
+        return f"{{{','.join(members)}{line}}}"
+    if isinstance(node, list | tuple) and any(map(_has_parts, node)):
+        entries = [inner + _short(entry) for entry in node]
+        return f"[{','.join(entries)}{line}]"
     return _short(node)
+
+
+def _has_parts(entry: Any) -> bool:
+    return is_dataclass(entry) or isinstance(entry, Mapping | list | tuple)
 
 
 def _short(node: Any) -> str:

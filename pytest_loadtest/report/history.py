@@ -162,7 +162,8 @@ def _cpu_per_message(
     return costs
 
 
-# The trend: one series for each figure of each test, for the terminal, for ``--json`` and for charts.
+# The trend: one series for each figure of each test, for the terminal, for ``--json`` and for
+# charts.
 
 MOST = 60
 """The largest number of runs in a row of the table: the newest."""

@@ -1,6 +1,7 @@
 """The section ``measurements`` of a results document, and the same section of a stage: one dataclass for each object of the JSON text.
 
-The text below a field is its description in ``results.schema.json``. Fields with a default are missing in older results.
+The text below a field is its description in ``results.schema.json``. Fields with a default are
+missing in older results.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ HEAD: Final = (
 class NodeUse:
     """One process; None: unknown.
 
-    :param cpu: cores, the median. :param memory: bytes, the most. :param written: bytes a second, the mean.
+    :param cpu: cores, the median. :param memory: bytes, the most. :param written: bytes a second,
+        the mean.
     :param received: msg/s in, the mean. :param sent: msg/s out, the mean.
     :param topics: of the run, at the first and the last sample that has them; () if unknown.
     """
@@ -66,7 +67,7 @@ def node_uses(document: RunDocument) -> list[NodeUse]:
     section = document.bottleneck
     if section is None:
         return []
-    names = {}
+    names: dict[str, None] = {}
     for column in section.columns:
         name, _, kind = column.rpartition(".")
         if kind in ("memory", "topics") and name != "broker" and not name.startswith("worker "):

@@ -58,7 +58,8 @@ class Fold:
 class ChartFigure:
     """The place of a chart; its title and summary are shown without scripts, too.
 
-    :param name: unique on the page. :param chart: from :func:`pytest_loadtest.report.html.charts.make_chart`.
+    :param name: unique on the page. :param chart: from
+        :func:`pytest_loadtest.report.html.charts.make_chart`.
     """
 
     block: ClassVar = "figure"

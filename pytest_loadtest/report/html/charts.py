@@ -32,7 +32,8 @@ class Axis:
     """An axis of a chart.
 
     :param unit: ``s``, ``ns``, ``msg/s``, ``B/s``, ``count``, ``share``, ``B``, ``cores`` or empty.
-    :param scale: ``linear``, ``log``, or ``percentile``: 1/(1 − q) on a log axis, with labels for q.
+    :param scale: ``linear``, ``log``, or ``percentile``: 1/(1 − q) on a log axis, with labels for
+        q.
     """
 
     label: str

@@ -175,7 +175,8 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
             yield kind, chart
 
 
-# Latency over time from the histograms of its blocks: a heat map, and the percentiles of each block.
+# Latency over time from the histograms of its blocks: a heat map, and the percentiles of each
+# block.
 
 COLUMNS: Final = 360
 """The largest number of columns in a heat map; in longer runs neighbouring blocks are added up."""

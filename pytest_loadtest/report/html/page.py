@@ -87,7 +87,8 @@ def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
 def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped: int = 0) -> str:
     """Return the page of these runs.
 
-    :param series: the trend of their tests, from :func:`pytest_loadtest.report.history.build_trend`.
+    :param series: the trend of their tests, from
+        :func:`pytest_loadtest.report.history.build_trend`.
     :param skipped: number of lines of the history that cannot be read.
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
