@@ -67,7 +67,10 @@ def _picked(facts: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def comparable_key(document: RunDocument) -> str:
-    """Return a digest of the deciding facts: equal if two runs can be compared. Histories keep it."""
+    """Return a digest of the deciding facts: equal if two runs can be compared.
+
+    Histories keep it.
+    """
     return _digest(deciding_facts(document))
 
 

@@ -89,17 +89,18 @@ class BacklogSection:
     build: Count
     """ns from the pause until the size was reached"""
     drain: Count | None
-    """ns from the resumption until only the share backlogDrainRatio was left; null: never, or longer than the run waited, or second copies
-    leave it open"""
+    """ns from the resumption until only the share backlogDrainRatio was left; null: never, or
+    longer than the run waited, or second copies leave it open"""
     waited: Count | None = None
     """ns from the resumption until the wait was given up; null where it was not"""
     drained: bool | None
     """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
     drained_between: Annotated[tuple[Count, Count | None], _BETWEEN] | None = None
-    """where drain is open: ns until it may have been drained first, and until it certainly was; null if that was not seen during load"""
+    """where drain is open: ns until it may have been drained first, and until it certainly was;
+    null if that was not seen during load"""
     uncounted: Count = 0
-    """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of another topic or of messages without
-    acknowledgement"""
+    """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of
+    another topic or of messages without acknowledgement"""
     left: Count | None
     """deliveries that still waited then; null: unknown because of second copies"""
     allowed: Count
@@ -149,9 +150,11 @@ class BottleneckSection:
     cost: Number
     """cores that sampling used, on the controller's host"""
     time: tuple[int, ...]
-    """ns after the phase's start, of each sample; those after the measured phase belong to its drain"""
+    """ns after the phase's start, of each sample; those after the measured phase belong to its
+    drain"""
     columns: Mapping[str, tuple[Number | None, ...]]
-    """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is unknown"""
+    """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is
+    unknown"""
     hosts: tuple[SampledHostEntry, ...] = ()
     """the other hosts with workers"""
 
@@ -213,7 +216,8 @@ class TimelineSection:
     stalls: tuple[TimelineStall, ...]
     """seconds in which a worker woke up late for 50 ms or more; at most 500 spans of each worker"""
     blocked: tuple[TimelineBlocked, ...]
-    """seconds in which messages waited for the target's full window, a millisecond or more each on average; at most 500 spans"""
+    """seconds in which messages waited for the target's full window, a millisecond or more each on
+    average; at most 500 spans"""
 
 
 CONFIG: Final = ConfigDict(
@@ -234,7 +238,10 @@ class RestartEntry(Restart):
 
 
 def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:raises ValidationError: an entry of ``restarts`` is wrong. All other facts of a broker are free."""
+    """Check the restarts; all other facts of a broker are free.
+
+    :raises ValidationError: an entry of ``restarts`` is wrong.
+    """
     if "restarts" in broker:
         TypeAdapter(list[RestartEntry]).validate_json(json.dumps(broker["restarts"]))
     return broker
@@ -242,7 +249,11 @@ def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
-    """One load run. Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never zero."""
+    """One load run.
+
+    Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never
+    zero.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = CONFIG
 
@@ -265,31 +276,36 @@ class RunDocument:
     plan: Mapping[str, Any]
     """summary of the plan"""
     broker: Annotated[Mapping[str, Any], AfterValidator(_check_restarts)]
-    """the target: name, version (``4.0.0, then 4.2.4`` if it changed during the load), how it was provided, settings; restarts by the
-    test's body: when it was stopped (down) and when clients could work again (ready, null: never), ns after the start of the measured
-    phase, and both on the wall clock (downAt, readyAt)"""
+    """the target: name, version (``4.0.0, then 4.2.4`` if it changed during the load), how it was
+    provided, settings; restarts by the test's body: when it was stopped (down) and when clients
+    could work again (ready, null: never), ns after the start of the measured phase, and both on the
+    wall clock (downAt, readyAt)"""
     driver: Mapping[str, Any]
-    """client, version, settings applied and not applied, connections lost during the run (null: unknown, for example where the run broke),
-    how many producers connected again to a broker that had lost their session, and incidents: what happened to connections and sessions
-    although the run went on, text → how often"""
+    """client, version, settings applied and not applied, connections lost during the run (null:
+    unknown, for example where the run broke), how many producers connected again to a broker that
+    had lost their session, and incidents: what happened to connections and sessions although the
+    run went on, text → how often"""
     versions: Mapping[str, str]
     """of this package and its environment"""
     machine: Mapping[str, Any]
     """host, cores, memory"""
     notes: tuple[str, ...]
-    """events apart from the load that a reader must know, such as a crash and restart of Spark's Java process"""
+    """events apart from the load that a reader must know, such as a crash and restart of Spark's
+    Java process"""
     verdict: VerdictSection
     """the verdict on the run"""
     measurements: MeasurementsSection | None
     """what was observed; null where the run broke before anything could be measured"""
     stages: tuple[StageEntry, ...]
-    """the profile's stages in their order, each with its own verdict and measurements; empty where it has none"""
+    """the profile's stages in their order, each with its own verdict and measurements; empty where
+    it has none"""
     peak: PeakSection | None
     """result of the search for the highest rate; null where the rate was fixed"""
     backlog: BacklogSection | None
     """a backlog built while consumers were paused, then read; null where the profile has none"""
     bottleneck: BottleneckSection | None = None
-    """the side that limited the run, and what was sampled during the load to find it; null where nothing was sampled"""
+    """the side that limited the run, and what was sampled during the load to find it; null where
+    nothing was sampled"""
     timeline: TimelineSection | None = None
     """events during the measured phase; ns since its start"""
     comparison: ComparisonSection | None = None

@@ -27,7 +27,10 @@ _WORDS = {"maximum": "max"}
 
 
 class Figure(NamedTuple):
-    """One number of a run. :param unit: as in objectives, or ``cores``. :param more: a larger value is better."""
+    """One number of a run.
+
+    :param unit: as in objectives, or ``cores``. :param more: a larger value is better.
+    """
 
     value: float | None
     unit: str

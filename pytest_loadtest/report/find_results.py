@@ -92,7 +92,11 @@ def _place(run: ReadRun) -> tuple[int, str, str, str]:
 
 
 def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
-    """:param workload: ``…/SESSION/TEST/ATTEMPT/PROFILE``. :param documents: by the name of the folder below it."""
+    """Return one workload.
+
+    :param workload: ``…/SESSION/TEST/ATTEMPT/PROFILE``.
+    :param documents: by the name of the folder below it.
+    """
     steps = {}
     # The last document of a search that broke off, and of any other run.
     *_, whole = documents.values()

@@ -42,8 +42,8 @@ KEPT: Final = (
 """Figures of every line, in addition to the objectives."""
 Line = dict[str, Any]
 _KEYS: Final = frozenset((
-    "started", "test", "profile", "workload", "outcome", "scale", "broker", "package", "profileKey", "comparableKey", "objectives",
-    "figures", "units", "cpuPerMessage",
+    "started", "test", "profile", "workload", "outcome", "scale", "broker", "package", "profileKey",
+    "comparableKey", "objectives", "figures", "units", "cpuPerMessage",
 ))  # fmt: skip
 """The keys that a trend reads; a line without one of them was cut or written by something else."""
 
@@ -229,12 +229,12 @@ def _changes(runs: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """Return the objectives by name: in the order of their first run, as the newest run has them."""
+    """Return the objectives by name, in the order of their first run, as the newest run has them."""
     return {bound["name"]: bound for run in runs for bound in run["objectives"]}
 
 
 def _objective_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each objective but throughput, which is a figure: its bound may be a share."""
+    """Yield a row for each objective but throughput: a figure, whose bound may be a share."""
     for name, bound in _newest_bounds(runs).items():
         if name != "throughput":
             values = []

@@ -125,7 +125,10 @@ def _over(
 
 
 def host_use_facts(document: RunDocument) -> Iterator[Labelled]:
-    """Return ``hosts h1 1.07 of 2 cores, busiest thread 0.99; h2 not sampled``: medians of the samples."""
+    """Return ``hosts h1 1.07 of 2 cores, busiest thread 0.99; h2 not sampled``.
+
+    The numbers are medians of the samples.
+    """
     uses = host_uses(document)
     texts = list(map(_use_text, uses[:LISTED]))
     if len(uses) > LISTED:

@@ -56,7 +56,7 @@ class LiveLine:
     def show(
         self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None
     ) -> None:
-        """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``.
+        """Show the latest progress of every worker in a phase of a load; nothing with ``-q``.
 
         :param drain: what the drain waits for; None if it is complete or has not begun.
         """

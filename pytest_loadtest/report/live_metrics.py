@@ -122,7 +122,10 @@ def _messages(phases: Phases) -> Iterator[Metric]:
 
 
 def _histogram(progress: Sequence[Progress]) -> list[tuple[str, float]]:
-    """Return cumulative counts by upper edge in seconds. Workers report these bounds after others."""
+    """Return cumulative counts by upper edge in seconds.
+
+    Workers report these bounds after others.
+    """
     received = sum(p.received for p in progress)
     reports = [worker.beyond_bounds[-len(BUCKETS) :] for worker in progress]
     beyond = map(sum, zip(*reports, strict=True))

@@ -1,4 +1,4 @@
-"""Build the parts of a results document that hold measurements: the sections ``measurements`` and ``timeline``."""
+"""Build the sections ``measurements`` and ``timeline`` of a results document."""
 
 from __future__ import annotations
 

@@ -216,11 +216,11 @@ def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, floa
 
 
 def _step(percent: float) -> float:
-    """Return a hundredth of the share above, in powers of two, like HdrHistogram's own iteration."""
+    """Return a hundredth of the share above, in powers of two, as HdrHistogram iterates."""
     if percent >= 100:
         return 0.0
     halvings = math.floor(math.log2(100 / (100 - percent))) + 1
-    return 100 / (TICKS * 2**halvings)
+    return 100 / (TICKS * 2.0**halvings)
 
 
 def _convert(ns: int | None, unit: float) -> float | None:

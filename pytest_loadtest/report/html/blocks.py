@@ -81,7 +81,10 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """The chapters of one run. :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`."""
+    """The chapters of one run.
+
+    :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`.
+    """
 
     name: str
     title: str

@@ -83,7 +83,10 @@ def latency_chart(
 
 
 def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
-    """Draw missing and duplicate deliveries of each second; None if there are none, or their time is unknown."""
+    """Draw missing and duplicate deliveries of each second.
+
+    There is no chart if there are none, or their time is unknown.
+    """
     series = measured.series
     missing = series.missing or ()
     lines = [
@@ -99,7 +102,10 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
 
 
 def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
-    """Draw the time of waiting for the target's full window; None if there is none, or its time is unknown."""
+    """Draw the time of waiting for the target's full window.
+
+    There is no chart if nothing waited, or the time is unknown.
+    """
     line = Line("blocked", "blocked", measured.series.blocked or ())
     if not any(line.known):
         return None
@@ -234,7 +240,7 @@ def heat_map(
 
 
 def _heat_rows(counted: Sequence[dict[int, int]]) -> dict[int, int]:
-    """Return counts by bucket of :data:`HEAT_BITS` bits; each finer bucket lies within one of them."""
+    """Return counts by bucket of :data:`HEAT_BITS` bits; each finer bucket lies within one."""
     rows: dict[int, int] = {}
     for block in counted:
         for index, count in block.items():
@@ -294,8 +300,8 @@ NO_EVENTS: Final = TimelineSection(stages=(), changes=(), restarts=(), stalls=()
 MOST_BANDS: Final = 200
 """The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
-    "stage": "stage", "change": "change", "restart": "outage", "move": "topics moved", "stall": "generator stalled",
-    "blocked": "blocked", "lost": "lost",
+    "stage": "stage", "change": "change", "restart": "outage", "move": "topics moved",
+    "stall": "generator stalled", "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
 
 
@@ -347,7 +353,10 @@ _MOVES: Final = {
 
 
 def _move_bands(section: BottleneckSection) -> Iterator[Band]:
-    """Yield the changes of brokers and bundles of the run's topics, each between the two samples that differ."""
+    """Yield the changes of brokers and bundles of the run's topics.
+
+    Each is between the two samples that differ.
+    """
     for name, column in section.columns.items():
         broker, _, what = name.rpartition(".")
         if what not in _MOVES:

@@ -1,4 +1,4 @@
-"""Write the report as one HTML file that loads nothing from elsewhere; a content policy enforces it."""
+"""Write the report as one HTML file; a content policy keeps it from loading anything."""
 
 from __future__ import annotations
 
@@ -103,7 +103,10 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
 def render_page(
     title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]
 ) -> str:
-    """Return the page with these chapters and runs. :param made: a sentence about the program that made it."""
+    """Return the page with these chapters and runs.
+
+    :param made: a sentence about the program that made it.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -128,7 +131,7 @@ def render_page(
 
 
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
-    """Return the data for the script: charts by the name of their place, and the bands of each run."""
+    """Return the data for the script: charts by the name of their place, and the bands by run."""
     charts = {}
     for chapter in chain(chapters, *(page.chapters for page in pages)):
         for figure in chart_figures(chapter.blocks):
@@ -156,7 +159,7 @@ def _assets(names: Sequence[str]) -> list[str]:
 
 
 def _embedded(document: dict[str, Any]) -> str:
-    """Return JSON for a page: without ``<``, so that it cannot end the script or begin a comment."""
+    """Return JSON without ``<``, so that it cannot end the script or begin a comment."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

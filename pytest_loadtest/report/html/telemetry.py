@@ -33,24 +33,40 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.measurements_section import WorkerEntry
 
 GROUPS: Final = {
-    "cpu": ("CPU of the broker", "cores", ("broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu")),
-    "memory": ("Memory of the broker", "B", ("broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
-               "sys.directLimit", "sys.delayedIndex")),
+    "cpu": ("CPU of the broker", "cores", (
+        "broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu",
+    )),
+    "memory": ("Memory of the broker", "B", (
+        "broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
+        "sys.directLimit", "sys.delayedIndex",
+    )),
     "disk": ("Disk of the broker", "B/s", ("broker.read", "broker.written")),
-    "queues": ("Bytes waiting in sockets", "B", ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")),
-    "shares": ("Share of time spent waiting or stopped", "share",
-               ("broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc")),
-    "through": ("Messages through the broker, by its own count", "msg/s", ("sys.messagesIn", "sys.messagesOut")),
+    "queues": ("Bytes waiting in sockets", "B", (
+        "workers.unsent", "workers.unread", "broker.unsent", "broker.unread",
+    )),
+    "shares": ("Share of time spent waiting or stopped", "share", (
+        "broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc",
+    )),
+    "through": ("Messages through the broker, by its own count", "msg/s", (
+        "sys.messagesIn", "sys.messagesOut",
+    )),
     "bytes": ("Bytes through the broker, by its own count", "B/s", ("sys.bytesIn", "sys.bytesOut")),
-    "waiting": ("Messages waiting in the broker", "count",
-                ("sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked")),
-    "throttled": ("Throttling", "count", ("sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections")),
-    "service": ("Latency reported by the broker", "ns", ("sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency")),
+    "waiting": ("Messages waiting in the broker", "count", (
+        "sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked",
+    )),
+    "throttled": ("Throttling", "count", (
+        "sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections",
+    )),
+    "service": ("Latency reported by the broker", "ns", (
+        "sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency",
+    )),
 }  # fmt: skip
-"""Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
+"""Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see
+docs/reference/results.md."""
 
 AXES: Final = {
-    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate", "count": "count", "ns": "latency",
+    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate",
+    "count": "count", "ns": "latency",
 }  # fmt: skip
 
 
@@ -176,7 +192,8 @@ def _number(value: float) -> str:
 
 _BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
 HOST_COLUMNS: Final = (
-    "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent", "unread", "retransmits", "sampling",
+    "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent",
+    "unread", "retransmits", "sampling",
 )  # fmt: skip
 
 
