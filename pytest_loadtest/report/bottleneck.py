@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.report.document import BottleneckSection, SampledHostEntry, SaturationEntry
+from pytest_loadtest.report.measured import section_of
 from pytest_loadtest.report.sections import known_of, precise
 from pytest_loadtest.values.quantities import format_duration, format_size
 from pytest_loadtest.values.wording import exact
@@ -24,19 +25,17 @@ if TYPE_CHECKING:
 def bottleneck_section(bottleneck: Bottleneck, telemetry: Telemetry) -> BottleneckSection:
     """Build the section ``bottleneck``, with everything that was sampled."""
     sampled = telemetry.document()
-    also = [
-        SaturationEntry(conclusion=side.conclusion, evidence=side.evidence)
-        for side in bottleneck.also
-    ]
-    return BottleneckSection(
-        conclusion=bottleneck.conclusion,
-        evidence=bottleneck.evidence,
+    also = [section_of(SaturationEntry, side) for side in bottleneck.also]
+    hosts = [SampledHostEntry(**host) for host in sampled.get("hosts", ())]
+    columns = {name: tuple(column) for name, column in sampled["columns"].items()}
+    return section_of(
+        BottleneckSection,
+        bottleneck,
         also=tuple(also),
-        missing=bottleneck.missing,
         cost=sampled["cost"],
         time=tuple(sampled["time"]),
-        columns={name: tuple(column) for name, column in sampled["columns"].items()},
-        hosts=tuple(SampledHostEntry(**host) for host in sampled.get("hosts", ())),
+        columns=columns,
+        hosts=tuple(hosts),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_loadtest.report.document import (
+    VERSION,
     BacklogSection,
     ProfileSection,
     RunDocument,
@@ -113,27 +113,21 @@ def build_document(
     section = None
     if measurements is not None:
         section = measurements_section(measurements, tolerances=tolerances(_objectives(verdict)))
-    return RunDocument(
-        test=facts.test,
+    return section_of(
+        RunDocument,
+        facts,
+        version=VERSION,
         profile=ProfileSection(name=facts.profile_name, document=facts.profile),
         workload=facts.workload or None,
-        seed=facts.seed,
         scale=scale,
-        started=facts.started,
-        results=facts.results,
-        plan=facts.plan,
-        broker=facts.broker,
-        driver=facts.driver,
-        versions=facts.versions,
-        machine=facts.machine,
-        notes=tuple(facts.notes),
         verdict=replace(_verdict(verdict), outcome=whole.outcome, reasons=whole.reasons),
         measurements=section,
         stages=tuple(entries),
-        peak=None if peak is None else _peak(peak, facts.profile, verdict),
-        backlog=None if backlog is None else _backlog(backlog),
+        peak=peak and _peak(peak, facts.profile, verdict),
+        backlog=backlog and _backlog(backlog),
         bottleneck=bottleneck,
         timeline=timeline,
+        comparison=None,
     )
 
 
@@ -205,28 +199,25 @@ def _finding(finding: Finding) -> FindingEntry:
 def _peak(peak: Peak, profile: Mapping[str, Any], verdict: Verdict) -> PeakSection:
     """A search is in bytes where the profile gives its first rate in bytes."""
     in_bytes = str((profile.get("search") or {}).get("start")).endswith("B/s")
+    steps = [section_of(StepEntry, step, **asdict(step.ask)) for step in peak.steps]
     return section_of(
         PeakSection,
         peak,
         unit="B/s" if in_bytes else "msg/s",
         implicit_only=all(finding.objective.implicit for finding in verdict.findings),
-        steps=tuple(section_of(StepEntry, step, **asdict(step.ask)) for step in peak.steps),
+        steps=tuple(steps),
     )
 
 
 def _backlog(backlog: Backlog) -> BacklogSection:
-    return BacklogSection(
+    drain = finite(backlog.drain)
+    return section_of(
+        BacklogSection,
+        backlog,
         messages=backlog.size_messages,
         bytes=backlog.size_bytes,
-        build=backlog.build,
-        drain=None if backlog.drain is None or backlog.drain == math.inf else int(backlog.drain),
-        drained=backlog.drained,
-        waited=backlog.waited,
+        drain=None if drain is None else int(drain),
         drained_between=backlog.between,
-        uncounted=backlog.uncounted,
-        left=backlog.left,
-        allowed=backlog.allowed,
-        drain_rate=backlog.drain_rate,
         publish_during_drain=latency_section(Latencies(backlog.publish_during_drain, 0)),
     )
 

@@ -201,7 +201,9 @@ def _cores(document: RunDocument, measured: MeasurementsSection) -> Iterator[tup
 
 def generator_cores(measured: MeasurementsSection) -> float | None:
     """Return the cores that all workers used together; None if there is no evidence of them."""
-    return sum(worker.cpu for worker in measured.workers) if measured.workers else None
+    if not measured.workers:
+        return None
+    return sum(worker.cpu for worker in measured.workers)
 
 
 def broker_cores(document: RunDocument) -> float | None:

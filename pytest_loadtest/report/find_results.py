@@ -109,10 +109,10 @@ def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
             # The step with the answer of a search.
             whole = document
             break
-    attempt = workload.parent.name
-    return ReadRun(
-        session=workload.parents[2].name if len(workload.parents) > 3 else "",
-        attempt=int(attempt) if attempt.isdecimal() else 1,
-        document=whole,
-        steps=steps,
-    )
+    attempt = 1
+    if workload.parent.name.isdecimal():
+        attempt = int(workload.parent.name)
+    session = ""
+    if len(workload.parents) > 3:
+        session = workload.parents[2].name
+    return ReadRun(session=session, attempt=attempt, document=whole, steps=steps)

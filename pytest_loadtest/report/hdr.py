@@ -162,7 +162,7 @@ class Distribution:
         return min(max(low + width // 2, self.minimum), self.maximum)
 
     def proves(self, p: float) -> bool:
-        """Return True if at least ten values lie beyond the percentile: enough messages were due."""
+        """Return True if at least ten values lie beyond the percentile."""
         due = self.samples + self.never_came
         return p < 100 and due * (1 - p / 100) >= TAIL - 1e-6
 

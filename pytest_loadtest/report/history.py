@@ -58,8 +58,20 @@ def history_line(document: RunDocument) -> Line:
             units[name] = figure.unit
     percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
     noise = measure_noise(document, percentiles).errors
-    broker = document.broker
-    measured = document.measurements
+    errors = {name: float(f"{error:.3g}") for name, error in noise.items()}
+    objectives = [
+        _objective(finding)
+        for finding in document.verdict.findings
+        if not finding.implicit and finding.metric != REGRESSION
+    ]
+    broker = None
+    if document.broker:
+        broker = with_version(document.broker["name"], document.broker["version"])
+    digest = None
+    costs = None
+    if document.measurements is not None:
+        digest = comparable_key(document)
+        costs = _cpu_per_message(document, document.measurements)
     return {
         "version": VERSION,
         "started": document.started,
@@ -67,20 +79,16 @@ def history_line(document: RunDocument) -> Line:
         "profile": document.profile.name,
         "workload": document.workload,
         "outcome": document.verdict.outcome,
-        "scale": None if document.scale is None else document.scale.factor,
-        "broker": with_version(broker["name"], broker["version"]) if broker else None,
+        "scale": document.scale and document.scale.factor,
+        "broker": broker,
         "package": document.versions.get("pytest-loadtest"),
         "profileKey": profile_key(document),
-        "comparableKey": None if measured is None else comparable_key(document),
-        "objectives": [
-            _objective(finding)
-            for finding in document.verdict.findings
-            if not finding.implicit and finding.metric != REGRESSION
-        ],
+        "comparableKey": digest,
+        "objectives": objectives,
         "figures": values,
         "units": units,
-        "errors": {name: float(f"{error:.3g}") for name, error in noise.items()},
-        "cpuPerMessage": None if measured is None else _cpu_per_message(document, measured),
+        "errors": errors,
+        "cpuPerMessage": costs,
     }
 
 
@@ -210,9 +218,12 @@ def _in_time(runs: Iterable[Line]) -> list[Line]:
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
     newest = runs[-1]
     return {
-        **{key: newest[key] for key in ("test", "profile", "workload", "scale")},
-        "started": [run["started"] for run in runs],
-        "outcomes": [run["outcome"] for run in runs],
+        "test": newest["test"],
+        "profile": newest["profile"],
+        "workload": newest["workload"],
+        "scale": newest["scale"],
+        "started": list(map(itemgetter("started"), runs)),
+        "outcomes": list(map(itemgetter("outcome"), runs)),
         "changed": _changes(runs),
         "rows": list(_objective_rows(runs)) + list(_figure_rows(runs)),
     }
@@ -229,7 +240,7 @@ def _changes(runs: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """Return the objectives by name, in the order of their first run, as the newest run has them."""
+    """Return the objectives as the newest run has them, by name."""
     return {bound["name"]: bound for run in runs for bound in run["objectives"]}
 
 

@@ -32,6 +32,16 @@ class Totals(NamedTuple):
     sent: int
     received: int
 
+    @classmethod
+    def of(cls, phase: Phase, at: float, progress: Sequence[Progress]) -> Totals:
+        """Add up the counts of all workers."""
+        offered = sent = received = 0
+        for worker in progress:
+            offered += worker.offered
+            sent += worker.sent
+            received += worker.received
+        return cls(phase, at, offered, sent, received)
+
 
 class LiveLine:
     """The progress line of one run at a time; any thread may call it.
@@ -62,13 +72,7 @@ class LiveLine:
         """
         if self._verbosity < 0:
             return
-        totals = Totals(
-            phase,
-            time.monotonic(),
-            sum(worker.offered for worker in progress),
-            sum(worker.sent for worker in progress),
-            sum(worker.received for worker in progress),
-        )
+        totals = Totals.of(phase, time.monotonic(), progress)
         last = self._last.get(profile)
         if last is None or last.phase is not phase:
             self._last[profile] = totals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -156,11 +157,12 @@ def _state(running: Phases) -> Iterator[Metric]:
     for name, text in _GAUGES.items():
         gauges[name] = GaugeMetricFamily(f"loadtest_{name}", text, labels=[*_RUN, "phase"])
     for (run, phase_name), (phase, progress) in running.items():
+        elapsed = max(worker.elapsed for worker in progress)
         values = {
-            "phase_elapsed_seconds": max(worker.elapsed for worker in progress) / SECOND,
+            "phase_elapsed_seconds": elapsed / SECOND,
             "phase_duration_seconds": phase.duration / SECOND,
-            "in_flight_messages": sum(worker.in_flight for worker in progress),
-            "blocked_workers": sum(worker.blocked for worker in progress),
+            "in_flight_messages": sum(map(attrgetter("in_flight"), progress)),
+            "blocked_workers": sum(map(attrgetter("blocked"), progress)),
             "workers": len(progress),
         }
         for statistic in ("send_delay_p99", "receive_lag_p99"):

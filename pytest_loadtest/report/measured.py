@@ -75,43 +75,31 @@ def measurements_section(
     :param tolerances: the bounds on messages that never come.
     :param over_time: include its latencies by blocks of the phase.
     """
-    parts: Sequence[Mapping[str, Histogram | Lateness]] = m.intervals or [m.latencies]
     with_histogram = len(m.topics) <= TOPICS
     topics = [_breakdown(topic, m, tolerances, buckets=with_histogram) for topic in m.topics]
     buckets = [_breakdown(bucket, m, tolerances) for bucket in m.buckets]
-    index = None
-    if m.delayed_index is not None:
-        index = section_of(DelayedIndexSection, m.delayed_index)
-    opening = None
-    if m.opening is not None:
-        opening = section_of(OpeningSection, m.opening)
+    parts: Sequence[Mapping[str, Histogram | Lateness]] = m.intervals or [m.latencies]
+    intervals = [_part_latencies(part, _PER_INTERVAL) for part in parts]
     blocks = None
     if over_time and m.over_time is not None:
         blocks = _over_time(m.over_time, m.duration)
-    return MeasurementsSection(
-        duration=m.duration,
-        rate=m.rate,
-        subscriptions=m.subscriptions,
+    return section_of(
+        MeasurementsSection,
+        m,
         throughput=m.throughput if m.counts.received else None,
-        publish_rate=m.publish_rate,
-        bytes_sent=m.bytes_sent,
-        blocked=m.blocked,
         blocked_share=blocked_share(m),
         counts={row.key: getattr(m.counts, row.attribute) for row in COUNTS},
         latencies=_latencies(m, tolerances),
-        delayed_index=index,
-        opening=opening,
-        silent=m.silent,
-        full_windows=m.full_windows,
+        delayed_index=m.delayed_index and section_of(DelayedIndexSection, m.delayed_index),
+        opening=m.opening and section_of(OpeningSection, m.opening),
         within_hosts=_within_hosts(m),
         series=_series(m.series),
         over_time=blocks,
-        intervals=tuple(_part_latencies(part, _PER_INTERVAL) for part in parts),
+        intervals=tuple(intervals),
         topics=tuple(topics),
         buckets=tuple(buckets),
         workers=tuple(map(_worker, m.workers)),
-        custom={name: _custom(value) for name, value in m.custom.items()},
-        lost=m.lost,
+        custom=dict(zip(m.custom, map(_custom, m.custom.values()), strict=True)),
     )
 
 
@@ -124,8 +112,9 @@ def section_of(kind: type[S], fact: Any, **others: Any) -> S:
 
     :param others: the fields that the fact does not have, or has in another form.
     """
-    names = [field.name for field in fields(kind) if field.name not in others]
-    return kind(**{name: getattr(fact, name) for name in names}, **others)
+    names = {field.name for field in fields(kind)} - others.keys()
+    values = {name: getattr(fact, name) for name in names}
+    return kind(**values, **others)
 
 
 def _worker(evidence: WorkerEvidence) -> WorkerEntry:
@@ -257,10 +246,10 @@ def _series(series: Series) -> SeriesSection:
 
 def _over_time(latencies: OverTime, duration: int) -> OverTimeSection:
     length, blocks = latencies.blocks(duration)
-    return OverTimeSection(
-        block=length,
-        end_to_end=tuple(encode_coarse_counts(block) if block else None for block in blocks),
-    )
+    encoded = []
+    for block in blocks:
+        encoded.append(encode_coarse_counts(block) if block else None)
+    return OverTimeSection(block=length, end_to_end=tuple(encoded))
 
 
 def finite(value: float | None) -> float | None:
@@ -302,12 +291,17 @@ def timeline_section(run: RunFile, measurements: Measurements | None) -> Timelin
         start = stage.start - run.start
         stages.append(TimelineStage(name=stage.name, start=start, end=start + stage.duration))
     changes = [TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes]
+    stalls: tuple[TimelineStall, ...] = ()
+    blocked: tuple[TimelineBlocked, ...] = ()
+    if measurements is not None:
+        stalls = _stalls(measurements)
+        blocked = _blocked(measurements)
     return TimelineSection(
         stages=tuple(stages),
         changes=tuple(changes),
         restarts=restarts_of(run.facts.broker),
-        stalls=() if measurements is None else _stalls(measurements),
-        blocked=() if measurements is None else _blocked(measurements),
+        stalls=stalls,
+        blocked=blocked,
     )
 
 

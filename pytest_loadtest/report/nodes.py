@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.bottleneck import known_values
+from pytest_loadtest.report.tables import written
 from pytest_loadtest.values.quantities import format_rate, format_size
 from pytest_loadtest.values.wording import exact
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.sections import Labelled
+    from pytest_loadtest.report.tables import Writer
 
 HEAD: Final = (
     "process",
@@ -48,15 +50,15 @@ class NodeUse:
     @property
     def cells(self) -> tuple[str, ...]:
         """The row below :data:`HEAD`."""
-        columns: tuple[tuple[float | None, Callable[[float], str]], ...] = (
+        figures: tuple[tuple[float | None, Writer], ...] = (
             (self.cpu, "{:.2f}".format),
             (self.memory, format_size),
-            (self.written, lambda written: f"{format_size(written)}/s"),
+            (self.written, lambda rate: f"{format_size(rate)}/s"),
             (self.received, format_rate),
             (self.sent, format_rate),
         )
-        figures = ["" if value is None else write(value) for value, write in columns]
-        return (self.name, *figures, " → ".join(dict.fromkeys(map(exact, self.topics))))
+        topics = " → ".join(dict.fromkeys(map(exact, self.topics)))
+        return (self.name, *written(figures, ""), topics)
 
 
 def node_uses(document: RunDocument) -> list[NodeUse]:

@@ -125,8 +125,10 @@ def _phases(plan: Plan) -> list[tuple[str, str]]:
 def _abort(plan: Plan) -> list[tuple[str, str]]:
     """Return the conditions that end the run early."""
     abort = plan.profile.abort
-    lines = [] if abort is None else abort.lines()
-    return [("" if at else "aborts at", line) for at, line in enumerate(lines)]
+    if abort is None:
+        return []
+    first, *others = abort.lines()
+    return [("aborts at", first), *(("", line) for line in others)]
 
 
 def _delays(plan: Plan) -> list[tuple[str, str]]:

@@ -87,12 +87,12 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
 
     There is no chart if there are none, or their time is unknown.
     """
-    series = measured.series
-    missing = series.missing or ()
-    lines = [
-        Line("missing", "lost", [max(count, 0) for count in missing]),
-        Line("too many", "duplicates", [max(-count, 0) for count in missing]),
-    ]
+    lost = []
+    duplicates = []
+    for count in measured.series.missing or ():
+        lost.append(max(count, 0))
+        duplicates.append(max(-count, 0))
+    lines = [Line("missing", "lost", lost), Line("too many", "duplicates", duplicates)]
     shown = [line for line in lines if any(line.known)]
     sums = [f"{line.label} {exact(sum(line.known))} in {_seconds_of(line)}" for line in shown]
     meaning = "Deliveries of the messages due in each second"
@@ -215,11 +215,15 @@ def heat_map(
     block = over_time.block
     parts = even_spans(len(counted), COLUMNS)
     cells = []
+    xs = []
     for x, (first, last) in enumerate(parts):
+        xs.append(first * block / SECOND)
         for row, count in sorted(_heat_rows(counted[first:last]).items()):
-            cells.append((x, row, count))
+            cells.append([x, row, count])
     _, rows, counts = zip(*cells, strict=True)
-    low = min(rows)
+    lowest = min(rows)
+    for cell in cells:
+        cell[1] -= lowest
     length = (parts[0][1] - parts[0][0]) * block
     each = f"for each {format_duration(length)}; up to {exact(max(counts))} in one cell"
     return {
@@ -229,10 +233,10 @@ def heat_map(
         "summary": f"Number of copies by latency, {each}.",
         "x": TIME.document(),
         "y": LATENCY.document(),
-        "xs": [first * block / SECOND for first, _ in parts],
+        "xs": xs,
         "step": length / SECOND,
-        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(low, max(rows) + 2)],
-        "cells": [[x, row - low, count] for x, row, count in cells],
+        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(lowest, max(rows) + 2)],
+        "cells": cells,
         "series": [],
         "bounds": [],
         "marks": [],
