@@ -1,14 +1,20 @@
-"""Measure the CPU cost of a message on this machine, for each driver and client: in its sender, its receiver and the broker.
+"""Measure the CPU cost of a message on this machine, for each driver and client.
 
-Three normal load tests on two workers drive short runs against a broker started for them: small messages at the rate that
-``--load-scale auto`` would choose by the shipped costs, and small and large ones at a lower rate. The first gives the cost per message, the
-other two the cost per byte; a loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the plan
-gives the first worker only the producer and the second only the consumer, so their CPU times are separate.
+It is measured in its sender, its receiver and the broker.
 
-If the messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), each batch has one message, and the measured
-cost is the figure itself: dividing by the size of larger batches would rely on that size, which a late tick changes. The share is not
-measured but shipped, as it is too small at these rates. There is only one producer, because a Pulsar that had just started used 1.7 times
-the CPU time for the same number of batches from sixteen producers, measured on two cores; client and consumer used the same.
+Three normal load tests on two workers drive short runs against a broker started for them: small
+messages at the rate that ``--load-scale auto`` would choose by the shipped costs, and small and
+large ones at a lower rate. The first gives the cost per message, the other two the cost per byte; a
+loop's cost per tick is the same in both, so it cancels out. With one producer and one consumer, the
+plan gives the first worker only the producer and the second only the consumer, so their CPU times
+are separate.
+
+If the messages of a batch share costs (:attr:`~pytest_loadtest.kinds.costs.Cost.shared`), each
+batch has one message, and the measured cost is the figure itself: dividing by the size of larger
+batches would rely on that size, which a late tick changes. The share is not measured but shipped,
+as it is too small at these rates. There is only one producer, because a Pulsar that had just
+started used 1.7 times the CPU time for the same number of batches from sixteen producers, measured
+on two cores; client and consumer used the same.
 """
 
 from __future__ import annotations
@@ -39,7 +45,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
 
-SMALL, LARGE = 256, 16 * 1024  # bytes
+SMALL = 256  # bytes
+LARGE = 16 * 1024  # bytes
 PHASES = {"warmupDuration": "500ms", "testDuration": "3s", "drainTimeout": "5s"}
 RUNS = ("slow", "large", "fast")
 VERSION = 1
@@ -49,7 +56,8 @@ _TEST = """
 def test_{0}(load):
     pass
 """
-_SENDER, _RECEIVER = "gw0", "gw1"
+_SENDER = "gw0"
+_RECEIVER = "gw1"
 _ANNOUNCED = "load: "
 _TAIL = 15  # lines of pytest's output that an error shows
 
@@ -75,14 +83,15 @@ class PerMessage:
     def of(cls, run: RunDocument) -> PerMessage:
         """Compute the cost from a run with one producer and one consumer on separate workers.
 
-        :raises NoData: it has no measurements, its CPU time is unknown, or less than half of the due messages arrived.
+        :raises NoData: it has no measurements, its CPU time is unknown, or less than half of the
+            due messages arrived.
         """
-        name, measured = run.profile.name, run.measurements
+        name = run.profile.name
+        measured = run.measurements
         if measured is None:
             raise NoData(f"the run {name} was not measured: {'; '.join(run.verdict.reasons)}")
-        offered, sent, received = (
-            measured.count(key) for key in ("offered", "sentInTime", "receivedInTime")
-        )
+        offered = measured.count("offered")
+        received = measured.count("receivedInTime")
         if received < offered / 2:
             raise NoData(
                 f"{received} of {offered} messages arrived while the run {name} was measured"
@@ -92,7 +101,7 @@ class PerMessage:
             return _cores(run.bottleneck, f"{who}.cpu", measured.duration) * measured.duration
 
         return cls(
-            produce=cpu(f"worker {_SENDER}") / sent,
+            produce=cpu(f"worker {_SENDER}") / measured.count("sentInTime"),
             consume=cpu(f"worker {_RECEIVER}") / received,
             broker=cpu("broker") / received,
         )
@@ -100,31 +109,32 @@ class PerMessage:
 
 def _cores(section: BottleneckSection | None, column: str, duration: int) -> float:
     """Return the mean over the samples after the first second. :raises NoData: there are none."""
-    samples = (
-        () if section is None else zip(section.time, section.columns.get(column, ()), strict=False)
-    )
-    cores = [
-        value
-        for at, value in samples
-        if value is not None and SETTLED + SECOND // 2 <= at <= duration + SECOND // 10
-    ]
+    cores = []
+    reasons: Sequence[str] = ()
+    if section is not None:
+        reasons = section.missing
+        for at, value in zip(section.time, section.columns.get(column, ()), strict=False):
+            settled = SETTLED + SECOND // 2 <= at <= duration + SECOND // 10
+            if settled and value is not None:
+                cores.append(value)
     if not cores:
-        raise NoData(
-            f"the CPU time of {column.removesuffix('.cpu')} is unknown: {'; '.join(section.missing if section else ()) or 'no samples'}"
-        )
+        process = column.removesuffix(".cpu")
+        raise NoData(f"the CPU time of {process} is unknown: {'; '.join(reasons) or 'no samples'}")
     return sum(cores) / len(cores)
 
 
 def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
-    """Measure one driver with one client; takes half a minute, and some seconds more to start Pulsar.
+    """Measure one driver with one client.
+
+    It takes half a minute, and some seconds more to start Pulsar.
 
     :param key: a key of :func:`measurable_rows`.
     :raises NoData: no broker of its kind is available, or the load did not arrive.
     """
     with tempfile.TemporaryDirectory(prefix="pytest-loadtest-") as scratch:
         folder = Path(scratch)
+        (folder / "profiles").mkdir()
         for name, (size, rate) in zip(RUNS, _rates(shipped_costs()[key]), strict=True):
-            (folder / "profiles").mkdir(exist_ok=True)
             profile = json.dumps(profile_of(key, name, size, rate))  # JSON is YAML
             (folder / "profiles" / f"{name}.yaml").write_text(profile, encoding="utf-8")
         (folder / "test_calibrate.py").write_text(
@@ -134,7 +144,8 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
         output = _pytest(folder, key, announce)
         documents = [read_document(path) for path in results_below(folder / ".loadtest")]
     runs = {run.profile.name: run for run in documents}
-    if missing := [name for name in RUNS if name not in runs]:
+    missing = [name for name in RUNS if name not in runs]
+    if missing:
         raise NoData(
             f"the runs {', '.join(missing)} have no results; output of pytest:\n"
             + "\n".join(output)
@@ -145,27 +156,23 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
 
 def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
     """Run the tests in a folder on two workers. :returns: the last lines of pytest's output."""
-    options = [
-        "-n",
-        "2",
-        "--load-broker",
-        "process",
-        "--load-force",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-    ]
+    options = "-n 2 --load-broker process --load-force -p no:cacheprovider -p no:randomly"
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }
     last: deque[str] = deque(maxlen=_TAIL)
     with subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options], cwd=folder, env=environment, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "pytest", *options.split()],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
         assert process.stdout is not None
-        starting = True  # only lines about the start of the broker are passed on: the user did not write the tests
+        # only lines about the start of the broker are passed on: the user did not write the tests
+        starting = True
         for line in process.stdout:
             last.append(line.rstrip())
             if starting and line.startswith(_ANNOUNCED) and "::" not in line:
@@ -177,11 +184,13 @@ def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence
 
 
 def _rates(shipped: Cost) -> tuple[tuple[int, float], ...]:
-    """Return size and msg/s for each of :data:`RUNS`. The CPU time per message is valid also if these rates are far from ideal."""
+    """Return size and msg/s for each of :data:`RUNS`.
+
+    The CPU time per message is valid also if these rates are far from ideal.
+    """
     busiest = max(shipped.produce, shipped.consume)
-    slow = (
-        AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)
-    )  # sender, receiver and broker have a third of a byte's cost each
+    # sender, receiver and broker have a third of a byte's cost each
+    slow = AUTO_LOAD * 1e9 / (busiest + shipped.per_byte * LARGE / 3)
     return (SMALL, slow), (LARGE, slow), (SMALL, AUTO_LOAD * 1e9 / busiest)
 
 
@@ -199,39 +208,36 @@ def profile_of(key: str, name: str, size: int, rate: float) -> dict[str, Any]:
 def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float = 0.0) -> Cost:
     """Split the cost into a part per message and a part per byte.
 
-    :param slow: small messages at the rate of ``large``. :param large: large messages. :param fast: small messages at the higher rate. All
-        of them: one message per batch. :param shared: as in :class:`Cost`.
+    :param slow: small messages at the rate of ``large``. :param large: large messages.
+    :param fast: small messages at the higher rate. All of them: one message per batch.
+    :param shared: as in :class:`Cost`.
     """
 
-    def split(small: float, at_large: float, at_fast: float) -> tuple[float, float]:
-        per_byte = max(0.0, (at_large - small) / (LARGE - SMALL))  # noise can make it negative
-        return max(0.0, at_fast - per_byte * SMALL), per_byte
-
-    produce, consume, broker = (
-        split(*(getattr(run, part) for run in (slow, large, fast)))
-        for part in ("produce", "consume", "broker")
-    )
-    per_byte = produce[1] + consume[1] + broker[1]
-    return Cost(
-        produce=produce[0], consume=consume[0], broker=broker[0], per_byte=per_byte, shared=shared
-    )
+    costs = {}
+    total_per_byte = 0.0
+    for part in ("produce", "consume", "broker"):
+        # Noise can make a difference negative.
+        per_byte = max(0.0, (getattr(large, part) - getattr(slow, part)) / (LARGE - SMALL))
+        costs[part] = max(0.0, getattr(fast, part) - per_byte * SMALL)
+        total_per_byte += per_byte
+    return Cost(per_byte=total_per_byte, shared=shared, **costs)
 
 
 def keep(measured: Mapping[str, Cost]) -> Path:
     """Write the costs to the file that plans read, with the earlier costs of other drivers."""
     path = costs_file()
-    costs = {**_kept(path), **{key: cost.document() for key, cost in measured.items()}}
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    costs = _kept(path)
+    for key, cost in measured.items():
+        costs[key] = cost.document()
     document = {
         "version": VERSION,
-        "measured": now,
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "costs": costs,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(
-        f".{path.name}.{os.getpid()}"
-    )  # a plan that reads at the same time never sees half a file
+    # A plan that reads at the same time never sees half a file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
     return path
@@ -250,22 +256,27 @@ def _kept(path: Path) -> dict[str, Any]:
 
 
 def table(measured: Mapping[str, Cost]) -> list[str]:
-    """Return a table of the measured costs and the shipped ones: µs of CPU time of a message without a batch, and per KiB."""
+    """Return a table of the measured costs and the shipped ones.
+
+    They are µs of CPU time of a message without a batch, and per KiB.
+    """
     rows = [f"{'µs of CPU time':<14}{'send':>18}{'receive':>18}{'broker':>18}{'each KiB':>18}"]
     for key, cost in measured.items():
         shipped = shipped_costs()[key]
-        pairs = [
-            (getattr(cost, part), getattr(shipped, part))
-            for part in ("produce", "consume", "broker")
-        ]
-        pairs.append((cost.per_byte * 1024, shipped.per_byte * 1024))
-        rows.append(
-            f"{key:<14}"
-            + "".join(f"{f'{here / 1e3:.1f} ({there / 1e3:.1f})':>18}" for here, there in pairs)
-        )
-    shares = {key: cost.shared for key, cost in measured.items() if cost.shared}
-    shared = [
-        f"{key}: messages of one batch share {share:.0%} of send, receive and broker"
-        for key, share in shares.items()
-    ]
-    return [*rows, *shared, "in parentheses: the shipped figures"]
+        row = f"{key:<14}"
+        for part, unit in (
+            ("produce", 1e3),
+            ("consume", 1e3),
+            ("broker", 1e3),
+            ("per_byte", 1e3 / 1024),
+        ):
+            here = getattr(cost, part) / unit
+            there = getattr(shipped, part) / unit
+            row += f"{f'{here:.1f} ({there:.1f})':>18}"
+        rows.append(row)
+    for key, cost in measured.items():
+        if cost.shared:
+            rows.append(
+                f"{key}: messages of one batch share {cost.shared:.0%} of send, receive and broker"
+            )
+    return [*rows, "in parentheses: the shipped figures"]

@@ -1,4 +1,4 @@
-"""The command line ``python -m pytest_loadtest {doctor,calibrate,aggregate,report,compare,trend,learn}``.
+"""The command line ``python -m pytest_loadtest COMMAND``.
 
 :data:`STATUSES` has the exit statuses of all commands.
 """
@@ -29,30 +29,47 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.measured_run import Custom
     from pytest_loadtest.profile.client import ClientSettings
 
-OK, MISSED, USAGE, NO_DATA = 0, 1, 2, 3
+OK = 0
+MISSED = 1
+USAGE = 2
+NO_DATA = 3
 CLOSED = 128 + signal.SIGPIPE
 """As a shell reports a program that wrote to a closed pipe."""
 _WRONG = {2: "the command line is wrong, or a file or an address in it"}
 STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
-    "doctor": {0: "done", 1: "--fix: something is left to do by hand; --hosts: a host cannot be used", **_WRONG},
-    "calibrate": {0: "done", **_WRONG, 3: "a driver could not be measured; without --driver, none could"},
+    "doctor": {
+        0: "done",
+        1: "--fix: something is left to do by hand; --hosts: a host cannot be used",
+        **_WRONG,
+    },
+    "calibrate": {
+        0: "done",
+        **_WRONG,
+        3: "a driver could not be measured; without --driver, none could",
+    },
     "aggregate": {
-        0: "every objective met; a search found a rate", 1: "an objective was missed", **_WRONG,
+        0: "every objective met; a search found a rate",
+        1: "an objective was missed",
+        **_WRONG,
         3: "no data, or generator-limited: no verdict; with 1, the higher counts",
     },
     "learn": {0: "done", **_WRONG, 3: "no message came, or the target cannot be reached"},
     "report": {0: "done", **_WRONG},
     "compare": {
-        0: "done; every bound on regression met", 1: "a bound on regression was missed", **_WRONG,
-        3: "a bound could not be judged, results cannot be read, or no test is in both; with 1, the higher counts",
+        0: "done; every bound on regression met",
+        1: "a bound on regression was missed",
+        **_WRONG,
+        3: "a bound could not be judged, results cannot be read, or no test is in both;"
+        " with 1, the higher counts",
     },
     "trend": {0: "done", **_WRONG},
-}  # fmt: skip
+}
 """The exit statuses of each command."""
 _OUTCOMES = {"met": OK, "missed": MISSED}
 _STEP = re.compile(r"step-\d+")  # name of the folder of a search's step
 _LEARN = """\
- pulsar://host:6650 --admin-url http://host:8080 --topic persistent://shop/eu/orders -o profiles/orders.yaml
+ pulsar://host:6650 --admin-url http://host:8080 --topic persistent://shop/eu/orders \
+-o profiles/orders.yaml
  mqtt://host:1883 --topic 'sensors/#' --for 5min --replay -o profiles/sensors.yaml"""
 
 
@@ -65,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
     except BrokenPipeError:
-        # The reader, such as head, has seen enough. Python flushes standard output once more when it ends.
+        # The reader, such as head, has seen enough. Python flushes standard output once more when
+        # it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
     return status
@@ -79,12 +97,13 @@ _DOCTOR = """
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    about = "Commands for results and machines of load tests. Load itself is driven by pytest: pytest -n 2 loadtests/"
-    more = (
-        "python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit statuses."
-    )
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_loadtest", description=about, epilog=more, formatter_class=raw
+        prog="python -m pytest_loadtest",
+        description="Commands for results and machines of load tests. Load itself is driven by"
+        " pytest: pytest -n 2 loadtests/",
+        epilog="python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit"
+        " statuses.",
+        formatter_class=raw,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
@@ -94,9 +113,12 @@ def _parser() -> argparse.ArgumentParser:
         )
         statuses = "\n".join(f"  {status}  {meaning}" for status, meaning in STATUSES[name].items())
         subparser = commands.add_parser(
-            name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.", epilog=f"examples:\n{lines}\n\nexit status:\n{statuses}",
+            name,
+            help=purpose,
+            description=f"{purpose[0].upper()}{purpose[1:]}.",
+            epilog=f"examples:\n{lines}\n\nexit status:\n{statuses}",
             formatter_class=raw,
-        )  # fmt: skip
+        )
         subparser.set_defaults(command=run)
         return subparser
 
@@ -115,9 +137,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROW",
         action="append",
         type=_row,
-        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated; up to a minute each",
+        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated;"
+        " up to a minute each",
     )
-    examples = " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n RUN_DIR --spark-master spark://host:7077"
+    examples = (
+        " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n"
+        " RUN_DIR --spark-master spark://host:7077"
+    )
     _add_aggregate(
         command(
             "aggregate",
@@ -177,9 +203,11 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         help="with --hosts: check that each host can connect to this broker",
     )
     parser.add_argument(
-        "--bandwidth", action="store_true",
-        help="with --target: let each host in turn send to the broker for some seconds, as fast as it accepts; at most 5 GiB each",
-    )  # fmt: skip
+        "--bandwidth",
+        action="store_true",
+        help="with --target: let each host in turn send to the broker for some seconds,"
+        " as fast as it accepts; at most 5 GiB each",
+    )
     parser.add_argument(
         "--admin-url",
         metavar="URL",
@@ -257,7 +285,8 @@ def _add_learn(parser: argparse.ArgumentParser) -> None:
 
 
 def _row(text: str) -> str:
-    if text not in (rows := shipped_costs()):
+    rows = shipped_costs()
+    if text not in rows:
         raise argparse.ArgumentTypeError(
             f"invalid choice: {text!r} (choose from {', '.join(rows)})"
         )
@@ -298,7 +327,7 @@ def _doctor(options: argparse.Namespace) -> int:
         raise UsageError("doctor: --admin-url and --like are for --bandwidth: add it")
     if options.bandwidth and not (options.hosts and options.target):
         raise UsageError(
-            "doctor --bandwidth: from where, and to which broker? Write --hosts FILE --target URL"
+            "doctor --bandwidth needs --hosts and --target: add --hosts FILE --target URL"
         )
     if options.hosts:
         from pytest_loadtest.commands.hosts import bandwidth_request, check_hosts
@@ -311,7 +340,8 @@ def _doctor(options: argparse.Namespace) -> int:
         return OK if check_hosts(options.hosts, options.target, _print_line, probe) else MISSED
     if options.target:
         raise UsageError(
-            f"doctor --target {masked(options.target)}: only hosts are checked against a broker: name them with --hosts FILE"
+            f"doctor --target {masked(options.target)}: only hosts are checked against a broker:"
+            " name them with --hosts FILE"
         )
     machine = doctor.take_inventory()
     _print_line(doctor.render(doctor.inspect(machine)))
@@ -327,13 +357,16 @@ def _settings_like(path: Path | None) -> ClientSettings | None:
     """Return the driver section of a profile; None without one."""
     from pytest_loadtest import profile
 
-    return None if path is None else profile.load(path).driver
+    if path is None:
+        return None
+    return profile.load(path).driver
 
 
 def _calibrate(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands import calibrate
 
-    measured, failed = {}, 0
+    measured = {}
+    failed = 0
     for key in dict.fromkeys(options.driver or calibrate.measurable_rows()):
         try:
             measured[key] = calibrate.calibrate(key, _print_line)
@@ -351,19 +384,21 @@ def _aggregate(options: argparse.Namespace) -> int:
     from pytest_loadtest.pipeline.session import SparkHost
     from pytest_loadtest.plugin.aggregate_hook import hook_of_conftest
 
-    custom = None if options.conftest is None else hook_of_conftest(options.conftest)
+    custom = None
+    if options.conftest is not None:
+        custom = hook_of_conftest(options.conftest)
     logs = Path(tempfile.mkdtemp(prefix="pytest-loadtest-spark-"))
     host = SparkHost(logs, dict(options.spark_conf), options.spark_master, options.spark_remote)
     try:
         session = host.session()  # if it cannot start, its log is kept: the error names it
-        status = max(
-            _status(search, {folder: _judge(session, folder, custom) for folder in search})
-            for search in searches(folders)
-        )
+        statuses = []
+        for search in searches(folders):
+            outcomes = {folder: _judge(session, folder, custom) for folder in search}
+            statuses.append(_status(search, outcomes))
     finally:
         host.stop()
     shutil.rmtree(logs, ignore_errors=True)
-    return status
+    return max(statuses)
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -373,45 +408,50 @@ def runs_in(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder")
-    root = Path(os.path.abspath(folder))  # noqa: PTH100  # as in results: absolute, with symbolic links
-    runs = (
-        [root]
-        if (root / "run.json").is_file()
-        else sorted(path.parent for path in root.rglob("run.json"))
-    )
+    # As in results: absolute, with symbolic links.
+    root = Path(os.path.abspath(folder))  # noqa: PTH100
+    if (root / "run.json").is_file():
+        return [root]
+    runs = sorted(path.parent for path in root.rglob("run.json"))
     if not runs:
         raise UsageError(
-            f"{folder}: no run here or below; a run's folder holds run.json, and a report names it after 'results'"
+            f"{folder}: no run here or below; a run's folder holds run.json,"
+            " and a report names it after 'results'"
         )
     return runs
 
 
 def searches(folders: Sequence[Path]) -> list[list[Path]]:
-    """Group the steps of a search for the highest rate, as they have one result; any other run is a group of one."""
+    """Group the steps of a search for the highest rate, as they have one result.
+
+    Any other run is a group of one.
+    """
     groups: dict[Path, list[Path]] = {}
     for folder in folders:
-        groups.setdefault(folder.parent if _STEP.fullmatch(folder.name) else folder, []).append(
-            folder
-        )
+        group = folder.parent if _STEP.fullmatch(folder.name) else folder
+        groups.setdefault(group, []).append(folder)
     return list(groups.values())
 
 
 def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
-    """Return the exit status of a run, or of a search: that of the step with the rate that it found, as other steps may miss objectives.
+    """Return the exit status of a run, or of a search.
+
+    A search has that of the step with the rate that it found, as other steps may miss
+    objectives.
 
     The rate comes from results.json: it was found while load ran and is not in the samples.
     """
     from pytest_loadtest.fleet.judge import read_results
 
-    best = [
-        folder
-        for folder in search
-        if not _STEP.fullmatch(folder.name)
-        or ((step := read_results(folder)) and step.peak is not None)
-    ]
+    def has_answer(folder: Path) -> bool:
+        step = read_results(folder)
+        return step is not None and step.peak is not None
+
+    best = [folder for folder in search if not _STEP.fullmatch(folder.name) or has_answer(folder)]
     if not best:
         _print_line(
-            f"{search[0].parent}: NO DATA\n  no step has the rate that the search found: it was cut short, or results.json is missing"
+            f"{search[0].parent}: NO DATA\n  no step has the rate that the search found:"
+            " it was cut short, or results.json is missing"
         )
     return max([_OUTCOMES.get(outcomes[folder], NO_DATA) for folder in best], default=NO_DATA)
 
@@ -426,11 +466,11 @@ def _judge(session: SparkSession, folder: Path, custom: Custom | None) -> str:
     try:
         if not RunFile.read(folder).ended:
             raise NoData(
-                "the load of this run did not end normally; results.json, if it exists, has the reason"
+                "the load of this run did not end normally; results.json, if it exists,"
+                " has the reason"
             )
-        _, document = conclude_run(
-            measure_run(session, folder, custom), before=read_results(folder)
-        )
+        run = measure_run(session, folder, custom)
+        _, document = conclude_run(run, before=read_results(folder))
     except BrokenRun as error:
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
         _print_line(f"{folder}: {outcome.upper()}\n  {error}")
@@ -445,9 +485,8 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    return max(
-        [_OUTCOMES.get(outcome, NO_DATA) for outcome in compare.run_compare(options)], default=OK
-    )
+    outcomes = compare.run_compare(options)
+    return max([_OUTCOMES.get(outcome, NO_DATA) for outcome in outcomes], default=OK)
 
 
 def _learn(options: argparse.Namespace) -> int:
@@ -458,9 +497,15 @@ def _learn(options: argparse.Namespace) -> int:
     if options.output is not None and not options.output.parent.is_dir():
         raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
     text = learn(
-        options.url, options.topic, admin_url=options.admin_url, settings=_settings_like(options.like), duration=options.duration,
-        most=options.messages, replay=options.replay, announce=lambda line: print(line, file=sys.stderr, flush=True),
-    )  # fmt: skip
+        options.url,
+        options.topic,
+        admin_url=options.admin_url,
+        settings=_settings_like(options.like),
+        duration=options.duration,
+        most=options.messages,
+        replay=options.replay,
+        announce=lambda line: print(line, file=sys.stderr, flush=True),
+    )
     if options.output is None:
         _print_line(text.rstrip("\n"))
         return OK

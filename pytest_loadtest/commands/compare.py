@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 class Compared:
     """One test's two runs.
 
-    :param title: of the test; the name is part of it, and a scaled run says so. :param section: None if only one side has the test.
-    :param outcomes: of the regression objectives in its profile. :param lines: the outcomes as text, or which side has the test.
+    :param title: of the test; the name is part of it, and a scaled run says so.
+    :param section: None if only one side has the test.
+    :param outcomes: of the regression objectives in its profile.
+    :param lines: the outcomes as text, or which side has the test.
     """
 
     name: str
@@ -43,16 +45,18 @@ class Compared:
 def compare_results(
     before: Path, after: Path, *, force: bool = False
 ) -> tuple[list[Compared], list[str]]:
-    """Compare the runs of the same tests in two files or folders; a test that only one has is listed too.
+    """Compare the runs of the same tests in two files or folders.
 
-    :returns: also a sentence for each results document that cannot be read. :raises UsageError: there are no results in one of them.
+    A test that only one of them has is listed too.
+
+    :returns: also a sentence for each results document that cannot be read.
+    :raises UsageError: there are no results in one of them.
     """
-    first, second = (baseline.read_documents(path) for path in (before, after))
+    first = baseline.read_documents(before)
+    second = baseline.read_documents(after)
     pairs = baseline.paired_runs(first, second, files=before.is_file() and after.is_file())
-    return [_pair(was, now, force=force) for was, now in pairs], [
-        *first.unreadable,
-        *second.unreadable,
-    ]
+    compared = [_pair(was, now, force=force) for was, now in pairs]
+    return compared, [*first.unreadable, *second.unreadable]
 
 
 def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> Compared:
@@ -62,11 +66,11 @@ def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> C
     title = _title(document)
     if was is None or now is None:
         side = "the baseline" if now is None else "the later results"
-        outcomes = (Outcome.NO_DATA,) if _section(document) else ()
-        unjudged = "; its bounds on regression cannot be judged" if outcomes else ""
-        return Compared(
-            name, title, None, outcomes, (f"only in {side}: {document.results}{unjudged}",)
-        )
+        line = f"only in {side}: {document.results}"
+        if not _section(document):
+            return Compared(name, title, None, (), (line,))
+        line += "; its bounds on regression cannot be judged"
+        return Compared(name, title, None, (Outcome.NO_DATA,), (line,))
     if baseline.identity(was) != baseline.identity(now):
         title += f", compared with {_title(was)}"
     slo = Slo.read(_section(now))
@@ -75,14 +79,13 @@ def _pair(was: RunDocument | None, now: RunDocument | None, *, force: bool) -> C
         return Compared(name, title, compare_runs(was, now).section, (Outcome.NO_DATA,), (unknown,))
     section, findings = compare_runs(was, now, slo.gates, force=force)
     lines = tuple(f"{finding.outcome.value}: {finding.text}" for finding in findings)
-    return Compared(name, title, section, tuple(finding.outcome for finding in findings), lines)
+    outcomes = tuple(finding.outcome for finding in findings)
+    return Compared(name, title, section, outcomes, lines)
 
 
 def _title(document: RunDocument) -> str:
-    scale = scale_of(document).upper()
-    return titled(document.test, document.profile.name, document.workload) + (
-        f" · {scale}" if scale else ""
-    )
+    title = titled(document.test, document.profile.name, document.workload)
+    return " · ".join(filter(None, (title, scale_of(document).upper())))
 
 
 def _section(document: RunDocument) -> dict[str, Any]:
@@ -96,14 +99,16 @@ def comparison_text(compared: Sequence[Compared], *, unicode: bool) -> Iterable[
     for test in compared:
         yield test.title
         yield from comparison_lines(test.section, unicode=unicode)
-        marks = [f"{mark(outcome, unicode)} " for outcome in test.outcomes] or [""] * len(
-            test.lines
-        )
-        yield from (f"  {sign}{line}" for sign, line in zip(marks, test.lines, strict=True))
+        marks = [f"{mark(outcome, unicode)} " for outcome in test.outcomes]
+        for sign, line in zip(marks or [""] * len(test.lines), test.lines, strict=True):
+            yield f"  {sign}{line}"
 
 
 def comparison_json(compared: Sequence[Compared]) -> str:
-    """Return a JSON list with the section ``comparison`` of each test; null if only one side has the test."""
+    """Return a JSON list with the section ``comparison`` of each test.
+
+    Null if only one side has the test.
+    """
     tests = [
         {"name": test.name, "comparison": test.section, "regression": list(test.lines)}
         for test in compared
@@ -145,36 +150,39 @@ def add_trend(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> list[str]:
-    """Print the comparison. :returns: the outcomes of the regression objectives; *no data* also if a document cannot be read,
+    """Print the comparison.
+
+    :returns: the outcomes of the regression objectives; *no data* also if a document cannot be
+        read,
     or no test is in both results."""
     compared, unreadable = compare_results(options.baseline, options.now, force=options.force)
-    lines = (
-        [comparison_json(compared)]
-        if options.json
-        else map(visible, comparison_text(compared, unicode=prints_unicode()))
-    )
-    print("\n".join(lines), flush=True)
+    if options.json:
+        print(comparison_json(compared), flush=True)
+    else:
+        lines = comparison_text(compared, unicode=prints_unicode())
+        print("\n".join(map(visible, lines)), flush=True)
     problems = list(unreadable)
     if not any(test.section is not None for test in compared):
         problems.append(
-            "no test, profile and workload is in both; to compare runs of different ones, name their results.json files"
+            "no test, profile and workload is in both; to compare runs of different ones,"
+            " name their results.json files"
         )
     for problem in problems:
         print(problem, file=sys.stderr)
-    return [
-        *(outcome for test in compared for outcome in test.outcomes),
-        *(["no data"] if problems else []),
-    ]
+    outcomes: list[str] = [outcome for test in compared for outcome in test.outcomes]
+    if problems:
+        outcomes.append(Outcome.NO_DATA)
+    return outcomes
 
 
 def run_trend(options: argparse.Namespace) -> int:
     """Print the trend. :returns: always 0."""
     trend = read_trend(options.history, options.test)
-    table = map(visible, history.trend_table(trend, unicode=prints_unicode()))
-    print(
-        json.dumps(trend, indent=1, ensure_ascii=False) if options.json else "\n".join(table),
-        flush=True,
-    )
+    if options.json:
+        print(json.dumps(trend, indent=1, ensure_ascii=False), flush=True)
+    else:
+        table = history.trend_table(trend, unicode=prints_unicode())
+        print("\n".join(map(visible, table)), flush=True)
     return 0
 
 
@@ -184,17 +192,21 @@ def prints_unicode() -> bool:
 
 
 def read_trend(path: Path, test: str = "") -> list[dict[str, Any]]:
-    """Return one trend for each test in a history file. :param test: a part of a node id or of a profile's name.
+    """Return one trend for each test in a history file.
+
+    :param test: a part of a node id or of a profile's name.
 
     :raises UsageError: the file cannot be read, or has no such test.
     """
     lines, wrong = history.read_history(path)
     if wrong:
         print(
-            f"{path}: skipped {counted(wrong, 'line')}: not from a history file, or from a later version",
+            f"{path}: skipped {counted(wrong, 'line')}: not from a history file,"
+            " or from a later version",
             file=sys.stderr,
         )
     matching = [line for line in lines if test in line["test"] or test in line["profile"]]
     if not matching:
-        raise UsageError(f"{path} has no run{f' of {test!r}' if test else ''}")
+        wanted = f"run of {test!r}" if test else "run"
+        raise UsageError(f"{path} has no {wanted}")
     return history.build_trend(matching)

@@ -1,7 +1,9 @@
-"""``python -m pytest_loadtest doctor``: the things that load tests need on this machine, and how to get the missing ones.
+"""``python -m pytest_loadtest doctor``: the needs of load tests on this machine.
 
-:func:`take_inventory` looks at the machine, :func:`inspect` judges (pure), :func:`render` writes the table, :func:`fix` installs what it
-can. Nothing here starts a broker.
+Each thing that is missing has a remedy.
+
+:func:`take_inventory` looks at the machine, :func:`inspect` judges (pure), :func:`render` writes
+the table, :func:`fix` installs what it can. Nothing here starts a broker.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers import docker_engine, java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.container import recipe_of
-from pytest_loadtest.brokers.java import FIX, MachineNeed
+from pytest_loadtest.brokers.java import FIX, Java, MachineNeed
 from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
@@ -39,14 +41,15 @@ DISK_NEEDED = 2 * 1024**3  # jars 240 MB twice (Maven's and ours), samples
 FILES_NEEDED = 4096
 PORTS_NEEDED = 10_000
 CORES_NEEDED = 2
-HOSTS, HOSTS_LINE = Path("/etc/hosts"), "127.0.0.1 localhost"
+HOSTS = Path("/etc/hosts")
+HOSTS_LINE = "127.0.0.1 localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """The relevant facts about this machine. None: missing or unknown."""
 
-    java: java.Java | None
+    java: Java | None
     java_package: str  # the Debian package that brings one
     maven: str | None
     docker: str | None  # engine version
@@ -72,6 +75,11 @@ class Inventory:
 def take_inventory() -> Inventory:
     """Look at this machine; takes a second or two, mostly the start of Java."""
     docker, missing, images = _docker()
+    needs: list[MachineNeed] = []
+    for kind in able("doctor"):
+        needs += load_reference(kind, str(kind.doctor))()
+    first_port, last_port = ephemeral_range()
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Inventory(
         java=java.find(),
         java_package=java.debian_package(),
@@ -79,12 +87,10 @@ def take_inventory() -> Inventory:
         docker=docker,
         docker_missing=missing,
         images=images,
-        needs=tuple(
-            need for kind in able("doctor") for need in load_reference(kind, str(kind.doctor))()
-        ),
+        needs=tuple(needs),
         archive=has_class_archive(),
-        files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        ports=ephemeral_range()[1] - ephemeral_range()[0] + 1,
+        files=files,
+        ports=last_port - first_port + 1,
         localhost=_has_address("localhost"),
         cores=len(os.sched_getaffinity(0)),
         memory=_available_memory(),
@@ -96,13 +102,12 @@ def take_inventory() -> Inventory:
 
 def own_images() -> tuple[str, ...]:
     """Return the brokers' own images, in the default versions."""
-    names = [
-        name
-        for kind in kinds().values()
-        for name, broker in kind.brokers.items()
-        if broker.container
-    ]
-    return tuple(recipe_of(name).default_image(None) for name in names)
+    images = []
+    for kind in kinds().values():
+        for name, broker in kind.brokers.items():
+            if broker.container:
+                images.append(recipe_of(name).default_image(None))
+    return tuple(images)
 
 
 def _has_address(name: str) -> bool:
@@ -124,13 +129,16 @@ def _available_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    return next(
-        (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None
-    )
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def _existing(path: Path) -> Path:
-    return path if path.exists() else _existing(path.parent)
+    while not path.exists():
+        path = path.parent
+    return path
 
 
 def inspect(machine: Inventory) -> tuple[MachineNeed, ...]:
@@ -138,119 +146,112 @@ def inspect(machine: Inventory) -> tuple[MachineNeed, ...]:
     return (*_broker_rows(machine), *_limit_rows(machine))
 
 
-def _broker_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
+def _broker_rows(machine: Inventory) -> Iterator[MachineNeed]:
     in_java = [need for need in machine.needs if need.jars_of]
-    maven_ok = machine.maven is not None or all(need.ok for need in in_java)
-    java_costs = ", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark"
-    version = f"{machine.java.major} ({machine.java.path})" if machine.java else None
-    docker = machine.docker or machine.docker_missing
-    archive = "made" if machine.archive else None
-    slow_start = "Spark starts in some 20 s instead of 10, in every session"
-    return (
-        _row(
-            "Java",
-            version,
-            machine.runs_java,
-            java_costs,
-            f"apt-get install {machine.java_package}",
-        ),
-        _row(
-            "Maven",
-            machine.maven,
-            maven_ok,
-            "jars of brokers cannot be fetched",
-            f"apt-get install {MAVEN}",
-        ),
-        *machine.needs,
-        _row("Spark archive", archive, bool(machine.archive), slow_start, FIX),
-        _row(
-            "Docker",
-            docker,
-            machine.docker is not None,
-            "no brokers in containers; processes work too",
-            docker_engine.ENGINE_REMEDY,
-        ),
-        *(_image_rows(machine) if machine.docker else ()),
+    version = None
+    if machine.java is not None:
+        version = f"{machine.java.major} ({machine.java.path})"
+    yield MachineNeed(
+        name="Java",
+        value=version,
+        ok=machine.runs_java,
+        cost=", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark",
+        remedy=f"apt-get install {machine.java_package}",
     )
-
-
-def _image_rows(machine: Inventory) -> Iterator[MachineNeed]:
-    absent = [image for image in own_images() if image not in machine.images]
-    remedy = f"docker pull {' '.join(absent[:1])}, or an image of your own registry: --load-image, target.image"
-    yield _row(
-        "images",
-        ", ".join(machine.images) or None,
-        not absent,
-        f"the first run pulls {' and '.join(absent)}",
-        remedy,
+    yield MachineNeed(
+        name="Maven",
+        value=machine.maven,
+        ok=machine.maven is not None or all(need.ok for need in in_java),
+        cost="jars of brokers cannot be fetched",
+        remedy=f"apt-get install {MAVEN}",
     )
+    yield from machine.needs
+    yield MachineNeed(
+        name="Spark archive",
+        value="made" if machine.archive else None,
+        ok=bool(machine.archive),
+        cost="Spark starts in some 20 s instead of 10, in every session",
+        remedy=FIX,
+    )
+    yield MachineNeed(
+        name="Docker",
+        value=machine.docker or machine.docker_missing,
+        ok=machine.docker is not None,
+        cost="no brokers in containers; processes work too",
+        remedy=docker_engine.ENGINE_REMEDY,
+    )
+    if machine.docker:
+        absent = [image for image in own_images() if image not in machine.images]
+        yield MachineNeed(
+            name="images",
+            value=", ".join(machine.images) or None,
+            ok=not absent,
+            cost=f"the first run pulls {' and '.join(absent)}",
+            remedy=f"docker pull {' '.join(absent[:1])}, or an image of your own registry:"
+            " --load-image, target.image",
+        )
 
 
-def _limit_rows(machine: Inventory) -> tuple[MachineNeed, ...]:
-    memory, disk, files, ports = machine.memory, machine.disk, machine.files, machine.ports
-    cache = java.cache_root()
+def _limit_rows(machine: Inventory) -> Iterator[MachineNeed]:
     elsewhere = "a broker elsewhere (--load-target URL)"
-    widen = "sysctl -w net.ipv4.ip_local_port_range='10240 65535'"
-    share = "broker and load share one core: low rates only"
-    need = f"Pulsar, Spark and the workers need {format_size(MEMORY_NEEDED)}"
-    space = f"jars and samples need {format_size(DISK_NEEDED)}"
-    available = None if memory is None else f"{format_size(memory)} available"
-    other_disk = f"free some, or set XDG_CACHE_HOME to another disk than that of {cache}"
-    return (
-        _row(
-            "cores",
-            str(machine.cores),
-            machine.cores >= CORES_NEEDED,
-            share,
-            f"use more cores, or {elsewhere}",
-        ),
-        _row(
-            "memory",
-            available,
-            memory is None or memory >= MEMORY_NEEDED,
-            need,
-            f"use a larger machine, or {elsewhere}",
-        ),
-        _row("disk", f"{format_size(disk)} free", disk >= DISK_NEEDED, space, other_disk),
-        _row(
-            "open files",
-            str(files),
-            files >= FILES_NEEDED,
-            f"at most some {files} connections a worker",
-            "ulimit -Hn 65536",
-        ),
-        _row(
-            "localhost",
-            "has an address" if machine.localhost else None,
-            machine.localhost,
-            "no Spark",
-            _hosts_command(),
-        ),
-        _row(
-            "ephemeral ports",
-            str(ports),
-            ports >= PORTS_NEEDED,
-            f"at most {ports} connections to one address",
-            widen,
-        ),
+    yield MachineNeed(
+        name="cores",
+        value=str(machine.cores),
+        ok=machine.cores >= CORES_NEEDED,
+        cost="broker and load share one core: low rates only",
+        remedy=f"use more cores, or {elsewhere}",
     )
-
-
-def _row(name: str, value: str | None, ok: bool, cost: str, remedy: str) -> MachineNeed:
-    return MachineNeed(name=name, value=value, ok=ok, cost=cost, remedy=remedy)
+    memory = machine.memory
+    yield MachineNeed(
+        name="memory",
+        value=None if memory is None else f"{format_size(memory)} available",
+        ok=memory is None or memory >= MEMORY_NEEDED,
+        cost=f"Pulsar, Spark and the workers need {format_size(MEMORY_NEEDED)}",
+        remedy=f"use a larger machine, or {elsewhere}",
+    )
+    yield MachineNeed(
+        name="disk",
+        value=f"{format_size(machine.disk)} free",
+        ok=machine.disk >= DISK_NEEDED,
+        cost=f"jars and samples need {format_size(DISK_NEEDED)}",
+        remedy=f"free some, or set XDG_CACHE_HOME to another disk than that of {java.cache_root()}",
+    )
+    yield MachineNeed(
+        name="open files",
+        value=str(machine.files),
+        ok=machine.files >= FILES_NEEDED,
+        cost=f"at most some {machine.files} connections a worker",
+        remedy="ulimit -Hn 65536",
+    )
+    yield MachineNeed(
+        name="localhost",
+        value="has an address" if machine.localhost else None,
+        ok=machine.localhost,
+        cost="no Spark",
+        remedy=_hosts_command(),
+    )
+    yield MachineNeed(
+        name="ephemeral ports",
+        value=str(machine.ports),
+        ok=machine.ports >= PORTS_NEEDED,
+        cost=f"at most {machine.ports} connections to one address",
+        remedy="sysctl -w net.ipv4.ip_local_port_range='10240 65535'",
+    )
 
 
 def render(rows: tuple[MachineNeed, ...]) -> str:
-    """Return the table as text: mark, thing, value; for a missing thing also its cost and remedy."""
+    """Return the table as text: mark, thing, value.
+
+    A missing thing also has its cost and remedy.
+    """
     width = max(len(row.name) for row in rows)
     lines = []
     for row in rows:
-        lines.append(f"{'ok' if row.ok else '--'}  {row.name:<{width}}  {row.value or 'not found'}")
-        lines += (
-            []
-            if row.ok
-            else [f"{'':{width + 6}}costs: {row.cost}", f"{'':{width + 6}}remedy: {row.remedy}"]
-        )
+        sign = "ok" if row.ok else "--"
+        lines.append(f"{sign}  {row.name:<{width}}  {row.value or 'not found'}")
+        if not row.ok:
+            lines.append(f"{'':{width + 6}}costs: {row.cost}")
+            lines.append(f"{'':{width + 6}}remedy: {row.remedy}")
     return "\n".join(lines)
 
 
@@ -265,9 +266,12 @@ def missing_packages(machine: Inventory) -> tuple[str, ...]:
 
 
 def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
-    """Install missing packages, fetch the brokers' jars, make Spark's class archive. :returns: True if nothing is left to do by hand.
+    """Install missing packages, fetch the brokers' jars, make Spark's class archive.
 
-    Only root on Debian and its derivatives installs packages; other users get the exact line to run.
+    :returns: True if nothing is left to do by hand.
+
+    Only root on Debian and its derivatives installs packages; other users get the exact line to
+    run.
     """
     if missing_packages(machine) and not _install_packages(machine, tell):
         return False
@@ -328,9 +332,8 @@ def _run_apt(command: tuple[str, ...], tell: Callable[[str], None]) -> bool:
     return status == 0
 
 
-WRITE_SECONDS = (
-    300  # the JVM writes the class archive at its end, which takes 20 s on two slow cores
-)
+# The JVM writes the class archive at its end, which takes 20 s on two slow cores.
+WRITE_SECONDS = 300
 
 
 def has_class_archive() -> bool | None:
@@ -342,7 +345,8 @@ def has_class_archive() -> bool | None:
 def make_class_archive(tell: Callable[[str], None]) -> None:
     """Make the archive with which Spark starts in a third of the time; takes half a minute.
 
-    A failure is only reported, as Spark also starts without it. See :mod:`pytest_loadtest.pipeline.java_process`.
+    A failure is only reported, as Spark also starts without it. See
+    :mod:`pytest_loadtest.pipeline.java_process`.
     """
     archive = java_process.path()
     if archive is None:
@@ -351,10 +355,8 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
         new = Path(folder) / archive.name
-        host = SparkHost(
-            Path(folder),
-            {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}", "spark.master": "local[1]"},
-        )
+        writes_archive = {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}"}
+        host = SparkHost(Path(folder), writes_archive | {"spark.master": "local[1]"})
         try:
             host.warm()
             _second_scan(host.session())
@@ -364,7 +366,8 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
             host.stop(WRITE_SECONDS)
         if not new.is_file():
             tell(
-                "Java wrote no class archive: Spark will start without one, in some ten seconds more"
+                "Java wrote no class archive: Spark will start without one,"
+                " in some ten seconds more"
             )
             return
         new.rename(archive)

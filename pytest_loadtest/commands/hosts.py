@@ -1,4 +1,7 @@
-"""``python -m pytest_loadtest doctor --hosts FILE``: the hosts of ``pytest --load-hosts``, and the remedy for each that cannot be used."""
+"""``python -m pytest_loadtest doctor --hosts FILE``: the hosts of ``pytest --load-hosts``.
+
+Each host that cannot be used has a remedy.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +28,7 @@ from pytest_loadtest.values.quantities import (
     format_duration,
     format_size,
 )
+from pytest_loadtest.values.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +43,30 @@ FILES_NEEDED: Final = 4096
 
 
 BANDWIDTH_TIMEOUT: Final = 120
-"""s for a host to measure its bandwidth: to connect, two rounds with their drains, and to delete its topic."""
+"""s for a host to measure its bandwidth.
+
+It connects, sends two rounds with their drains, and deletes its topic.
+"""
 FAR_BELOW: Final = 0.5
 BUSY: Final = 0.9
 """Cores of the sending process. Python cannot use more of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """A row of the table, or a part of one.
+
+    :param text: the facts. :param problems: the reasons why the host cannot be used.
+    """
+
+    text: str = ""
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: HostRow) -> HostRow:
+        return HostRow(
+            self.text + other.text, self.problems + other.problems, self.notes + other.notes
+        )
 
 
 def check_hosts(
@@ -51,46 +75,57 @@ def check_hosts(
     tell: Callable[[str], None],
     probe: BandwidthRequest | None = None,
 ) -> bool:
-    """Print a table of the hosts. :param option: as of ``--load-hosts``. :param target: URL of a broker. :returns: True if all can be used.
+    """Print a table of the hosts.
+
+    :param option: as of ``--load-hosts``.
+    :param target: URL of a broker. :returns: True if all can be used.
 
     :param probe: measure the bandwidth from each host in turn; None: do not.
     :raises UsageError: the hosts cannot be read, or ``target`` is not the address of a broker.
     """
-    endpoints = endpoints_of(target) if target is not None else ()
+    endpoints: Sequence[Endpoint] = ()
+    if target is not None:
+        endpoints = endpoints_of(target)
     entries = hosts_of(option, Path.cwd())
     answers = query_hosts(entries)
+
+    def row_of(entry: HostEntry) -> HostRow:
+        return _row(entry, answers[entry.name], target, endpoints)
+
     with ThreadPoolExecutor(len(entries)) as pool:
-        rows = list(
-            pool.map(lambda entry: _row(entry, answers[entry.name], target, endpoints), entries)
-        )
+        rows = list(pool.map(row_of, entries))
     width = max(len(entry.name) for entry in entries)
     usable = True
-    for entry, (facts, found) in zip(entries, rows, strict=True):
+    for entry, facts in zip(entries, rows, strict=True):
+        row = facts
         # One host at a time: together they would measure the target.
-        text, notes, problems = (
-            _bandwidth(entry, probe) if probe is not None and not found else ("", [], found)
-        )
-        tell(
-            f"{'--' if problems else 'ok'}  {entry.name:<{width}}  {f'{facts}{text}' or 'cannot be used'}"
-        )
-        for line in (*problems, *notes):
+        if probe is not None and not facts.problems:
+            row = facts + _bandwidth(entry, probe)
+        sign = "--" if row.problems else "ok"
+        tell(f"{sign}  {entry.name:<{width}}  {row.text or 'cannot be used'}")
+        for line in (*row.problems, *row.notes):
             tell(f"{'':{width + 6}}{line}")
-        usable = usable and not problems
+        usable = usable and not row.problems
     return usable
 
 
 def bandwidth_request(
     target: str, admin_url: str | None, settings: ClientSettings | None
 ) -> BandwidthRequest:
-    """Return the request to measure the bandwidth to a target. :param settings: the ``driver`` section of a profile; None: the defaults.
+    """Return the request to measure the bandwidth to a target.
 
-    :raises UsageError: the settings are of another kind, nothing is acknowledged, or the topic could not be removed.
+    :param settings: the ``driver`` section of a profile; None: the defaults.
+
+    :raises UsageError: the settings are of another kind, nothing is acknowledged, or the topic
+        could not be removed.
     """
     kind = _kind_of_target(target)
-    settings = load_reference(kind, kind.settings)() if settings is None else settings
+    if settings is None:
+        settings = load_reference(kind, kind.settings)()
     if settings.name != kind.name:
         raise UsageError(
-            f"--like: the driver {settings.name!r} of the profile cannot connect to {masked(target)}: name a profile for {kind.label}"
+            f"--like: the driver {settings.name!r} of the profile cannot connect to"
+            f" {masked(target)}: name a profile for {kind.label}"
         )
     if settings.unacknowledged is not None:
         reason, remedy = settings.unacknowledged
@@ -99,21 +134,22 @@ def bandwidth_request(
         )
     if admin_url is None and any(scheme.admin for scheme in kind.schemes.values()):
         raise UsageError(
-            f"--bandwidth removes its topic by the admin REST of {kind.label}: write --admin-url http://HOST:PORT"
+            f"--bandwidth removes its topic by the admin REST of {kind.label}:"
+            " write --admin-url http://HOST:PORT"
         )
     check_address(admin_url, "--admin-url")
-    client = str(
-        settings.client or ("native" if "native" in kind.clients else next(iter(kind.clients)))
-    )
-    return BandwidthRequest(
-        target=TargetAddress(url=target, admin_url=admin_url), settings=settings, client=client
-    )
+    client = settings.client
+    if client is None:
+        client = "native" if "native" in kind.clients else next(iter(kind.clients))
+    address = TargetAddress(url=target, admin_url=admin_url)
+    return BandwidthRequest(target=address, settings=settings, client=str(client))
 
 
-def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> tuple[str, list[str], list[str]]:
-    """Measure the bandwidth of a host. :returns: the figure as text, notes, and problems."""
-    chooses = probe.settings.kind.clients[probe.client].source_addresses
-    request = replace(probe, sources=entry.source_addresses if chooses else ())
+def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> HostRow:
+    """Measure the bandwidth of a host."""
+    request = replace(probe, sources=())
+    if probe.settings.kind.clients[probe.client].source_addresses:
+        request = replace(probe, sources=entry.source_addresses)
     command = host_command(entry.command, entry.python, entry.directory, "bandwidth")
     try:
         done = subprocess.run(
@@ -126,57 +162,55 @@ def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> tuple[str, list[str
         )
         answer = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError) as error:
-        return "", [], [f"its bandwidth cannot be measured over {entry.command}: {error}"]
+        return _unmeasured(f" over {entry.command}: {error}")
     except (IndexError, ValueError):
-        last = done.stderr.strip().rpartition("\n")[2]
-        return (
-            "",
-            [],
-            [
-                f"its bandwidth cannot be measured: the process there ended with status {done.returncode}: {last}"
-            ],
-        )
+        _, _, last = done.stderr.strip().rpartition("\n")
+        return _unmeasured(f": the process there ended with status {done.returncode}: {last}")
     if "problem" in answer:
-        return "", [], [f"its bandwidth cannot be measured: {answer['problem']}"]
+        return _unmeasured(f": {answer['problem']}")
     return judge_bandwidth(Bandwidth(**answer), entry.bits_per_second)
 
 
-def judge_bandwidth(
-    measured: Bandwidth, declared: float | None
-) -> tuple[str, list[str], list[str]]:
-    """Compare a bandwidth with the declared one, bit/s. :returns: both as text, notes, and problems."""
-    rate, busy = measured.bits_per_second, measured.cpu >= BUSY
-    of = "" if declared is None else f" of {format_bits(declared)}"
-    text = f"; sends at least {format_bits(rate)}{of}"
-    if declared is not None and rate > declared:
-        return (
-            text,
-            [
-                f"it carries more than its bandwidth says: correct {format_bits(declared)}, or plans reject what it can carry"
-            ],
-            [],
-        )
-    if busy:
-        return (
-            text,
-            [
-                f"the sending process used {measured.cpu:.1f} cores: the network may carry more than one process sends"
-            ],
-            [],
+def _unmeasured(reason: str) -> HostRow:
+    return HostRow(problems=(f"its bandwidth cannot be measured{reason}",))
+
+
+def judge_bandwidth(measured: Bandwidth, declared: float | None) -> HostRow:
+    """Compare a bandwidth with the declared one, bit/s."""
+    rate = measured.bits_per_second
+    row = HostRow(f"; sends at least {format_bits(rate)}")
+    if declared is not None:
+        row += HostRow(f" of {format_bits(declared)}")
+        if rate > declared:
+            return row + HostRow(
+                notes=(
+                    (
+                        f"it carries more than its bandwidth says: correct {format_bits(declared)},"
+                        " or plans reject what it can carry"
+                    ),
+                )
+            )
+    if measured.cpu >= BUSY:
+        return row + HostRow(
+            notes=(
+                (
+                    f"the sending process used {measured.cpu:.1f} cores:"
+                    " the network may carry more than one process sends"
+                ),
+            )
         )
     if declared is not None and rate < declared * FAR_BELOW:
-        remedy = (
-            "if another host reaches more, correct its bandwidth or its network; "
-            "else a faster target, or a better path to it, is needed"
+        return row + HostRow(
+            problems=(
+                (
+                    "network and target carried less than half of its bandwidth,"
+                    " and the sender had CPU time to spare: if another host reaches more,"
+                    " correct its bandwidth or its network; else a faster target,"
+                    " or a better path to it, is needed"
+                ),
+            )
         )
-        return (
-            text,
-            [],
-            [
-                f"network and target carried less than half of its bandwidth, and the sender had CPU time to spare: {remedy}"
-            ],
-        )
-    return text, [], []
+    return row
 
 
 def endpoints_of(target: str) -> Sequence[Endpoint]:
@@ -200,37 +234,42 @@ def _kind_of_target(target: str) -> DriverKind:
 
 def _row(
     entry: HostEntry, answer: HostFacts | str, target: str | None, endpoints: Sequence[Endpoint]
-) -> tuple[str, list[str]]:
-    """Return the facts of a host as text, and its problems."""
+) -> HostRow:
+    """Return the facts of a host, and its problems."""
     if isinstance(answer, str):
-        return "", [answer]
+        return HostRow(problems=(answer,))
     try:
         clock = measure_clock(entry)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return "", [f"its clock cannot be read over {entry.command}: {error}"]
+        return HostRow(problems=(f"its clock cannot be read over {entry.command}: {error}",))
     files = "unlimited" if answer.files < 0 else format_count(answer.files)
     text = (
-        f"Python {answer.python}, {answer.cores} cores, {format_size(answer.memory)}, {files} open files,"
-        f" {format_count(machine_of(answer, entry).ports)} ports{_origin(entry)}; clock known"
-        f" to {format_duration(clock.error)}, round trip {format_duration(clock.round_trip)}"
+        f"Python {answer.python}, {answer.cores} cores, {format_size(answer.memory)},"
+        f" {files} open files, {format_count(machine_of(answer, entry).ports)}"
+        f" ports{_origin(entry)}; clock known to {format_duration(clock.error)},"
+        f" round trip {format_duration(clock.round_trip)}"
     )
     problems = []
     if 0 <= answer.files < FILES_NEEDED:
         problems.append(
-            f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to {FILES_NEEDED} or more"
+            f"a process may open {answer.files} files: raise the hard limit (ulimit -Hn) to"
+            f" {FILES_NEEDED} or more"
         )
-    for source in (entry.source_addresses or (None,)) if endpoints else ():
-        if reason := _reach(entry, endpoints, source):
-            origin = "" if source is None else f" from {source}"
+    for source in entry.source_addresses or ("",):
+        reason = _reach(entry, endpoints, source)
+        if reason:
+            origin = source and f" from {source}"
             problems.append(
                 f"it cannot connect to {target}{origin}: {reason}: check address and firewall"
             )
-    return text, problems
+    return HostRow(text, tuple(problems))
 
 
 def _origin(entry: HostEntry) -> str:
     count = len(entry.source_addresses)
-    return "" if not count else f" from {count} source address{'es' if count > 1 else ''}"
+    if not count:
+        return ""
+    return f" from {counted(count, 'source address', 'source addresses')}"
 
 
 def measure_clock(entry: HostEntry) -> ClockFit:
@@ -258,10 +297,15 @@ def measure_clock(entry: HostEntry) -> ClockFit:
     return fit_clock(exchanges[1:])  # the first one waits for the login and the start of Python
 
 
-def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str | None) -> str:
-    """Return why a host can connect to none of the endpoints; empty if it can connect to one. :param source: None: from any address."""
+def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str) -> str:
+    """Return why a host can connect to none of the endpoints; empty if it can connect to one.
+
+    :param source: the address to connect from; empty: any.
+    """
+    if not endpoints:
+        return ""
     command = host_command(entry.command, entry.python, entry.directory, "reach")
-    addresses = "".join(f"{endpoint} {source or ''}\n" for endpoint in endpoints)
+    addresses = "".join(f"{endpoint} {source}\n" for endpoint in endpoints)
     timeout = PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints)
     try:
         done = subprocess.run(
@@ -272,5 +316,7 @@ def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str | None) 
     reasons = done.stdout.splitlines()
     if "" in reasons:
         return ""
+    if len(reasons) == 1:
+        return reasons[0]
     named = [f"{endpoint}: {reason}" for endpoint, reason in zip(endpoints, reasons, strict=False)]
-    return reasons[0] if len(reasons) == 1 else "; ".join(named) or "no answer"
+    return "; ".join(named) or "no answer"

@@ -1,4 +1,7 @@
-"""``python -m pytest_loadtest learn``: sample real traffic, without changing anything, and write a profile with its shape."""
+"""``python -m pytest_loadtest learn``: write a profile with the shape of real traffic.
+
+The traffic is sampled, nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ MESSAGES: Final = 1_000_000
 DURATION: Final = 30 * SECOND
 _TICK: Final = 0.1
 _PROGRESS: Final = 5 * SECOND
-_BUSY: Final = 0.9  # cores: Python cannot use more, so the broker may hold back or drop messages that are not counted
+# cores: Python cannot use more, so the broker may hold back or drop messages that are not counted
+_BUSY: Final = 0.9
 _BEHIND: Final = 1.0  # s by which the last messages were later than the earliest ones
 
 
@@ -38,19 +42,30 @@ class TopicObserver(Protocol):
         ...
 
     def behind(self) -> float:
-        """Return the growth of the messages' delay over its minimum in seconds; 0 if they have no send time."""
+        """Return the growth of the messages' delay over its minimum in seconds.
+
+        0 if they have no send time.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 def learn(
-    url: str, topics: Sequence[str], *, admin_url: str | None = None, settings: ClientSettings | None = None,
-    duration: int = DURATION, most: int = MESSAGES, replay: bool = False, announce: Callable[[str], None],
-) -> str:  # fmt: skip
+    url: str,
+    topics: Sequence[str],
+    *,
+    admin_url: str | None = None,
+    settings: ClientSettings | None = None,
+    duration: int = DURATION,
+    most: int = MESSAGES,
+    replay: bool = False,
+    announce: Callable[[str], None],
+) -> str:
     """Sample the topics and return a profile.
 
-    :param settings: the ``driver`` section to connect with; None: its defaults. :param duration: ns. :param most: limit of messages.
+    :param settings: the ``driver`` section to connect with; None: its defaults.
+    :param duration: ns. :param most: limit of messages.
     :param announce: takes lines of progress and the summary.
     :raises UsageError: the address is of no known kind of broker, or the topics do not exist.
     :raises NoData: no message came, or the target cannot be reached.
@@ -63,29 +78,34 @@ def learn(
         observer.close()
     if not traffic.messages:
         raise NoData(
-            f"{url}: no message on {', '.join(topics)} in {format_duration(traffic.elapsed)}: is the topic right, and is there traffic?"
+            f"{url}: no message on {', '.join(topics)} in {format_duration(traffic.elapsed)}:"
+            " is the topic right, and is there traffic?"
         )
     if replay and not any(traffic.series):
         raise NoData(
-            f"--replay needs whole seconds, only {format_duration(traffic.elapsed)} were sampled: raise --for and --messages"
+            f"--replay needs whole seconds, only {format_duration(traffic.elapsed)} were sampled:"
+            " raise --for and --messages"
         )
     for line in summary(traffic, at_least):
         announce(line)
     driver = {"name": kind_at(url).name} | _written(settings)
     source = Source(
-        url=url, admin_url=admin_url, driver=driver, topics=observer.topics, partitions=observer.partitions,
-        at_least=at_least, date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-    )  # fmt: skip
+        url=url,
+        admin_url=admin_url,
+        driver=driver,
+        topics=observer.topics,
+        partitions=observer.partitions,
+        at_least=at_least,
+        date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    )
     return profile_text(traffic, source, replay)
 
 
 def _written(settings: ClientSettings | None) -> dict[str, object]:
     """Return the fields of the section that were set, without secrets."""
-    return (
-        {}
-        if settings is None
-        else settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-    )
+    if settings is None:
+        return {}
+    return settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
 
 
 def open_observer(
@@ -93,7 +113,8 @@ def open_observer(
 ) -> TopicObserver:
     """Connect to the topics.
 
-    :raises UsageError: the address contains a secret, no kind can read its topics, or ``settings`` are of another kind.
+    :raises UsageError: the address contains a secret, no kind can read its topics, or ``settings``
+        are of another kind.
     """
     check_address(url, "URL")
     check_address(admin_url, "--admin-url")
@@ -103,9 +124,9 @@ def open_observer(
         raise UsageError(
             f"the profile's driver cannot connect to {masked(url)!r}: give a profile for {scheme}"
         )
-    observer: TopicObserver = load_reference(kind, kind.observer or "")(
-        url, topics, settings or load_reference(kind, kind.settings)(), admin_url
-    )
+    settings = settings or load_reference(kind, kind.settings)()
+    make_observer = load_reference(kind, kind.observer or "")
+    observer: TopicObserver = make_observer(url, topics, settings, admin_url)
     return observer
 
 
@@ -114,37 +135,38 @@ def kind_at(url: str) -> DriverKind:
 
     :raises UsageError: they cannot.
     """
-    scheme, readable = urlsplit(url).scheme, able("observer")
-    match = next((kind for kind in readable if scheme in kind.target_schemes), None)
-    if match is None:
-        examples = [
-            f"{name}://host:{kind.schemes[name].port}"
-            for kind in readable
-            for name in kind.target_schemes
-        ]
-        raise UsageError(f"{masked(url)!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
-    return match
+    scheme = urlsplit(url).scheme
+    examples = []
+    for kind in able("observer"):
+        if scheme in kind.target_schemes:
+            return kind
+        examples += [f"{name}://host:{kind.schemes[name].port}" for name in kind.target_schemes]
+    raise UsageError(f"{masked(url)!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
 
 
 def sample(
     observer: TopicObserver, duration: int, most: int, announce: Callable[[str], None]
 ) -> tuple[Traffic, float]:
-    """Read for ``duration`` ns, until ``most`` messages came, or until interrupted. :returns: also the cores that this process used."""
-    traffic, cpu = Traffic(time.monotonic_ns()), time.process_time()
+    """Read for ``duration`` ns, until ``most`` messages came, or until interrupted.
+
+    :returns: also the cores that this process used.
+    """
+    cpu = time.process_time()
+    traffic = Traffic(time.monotonic_ns())
+    end = traffic.start + duration
     announced = traffic.start
     try:
-        while (now := time.monotonic_ns()) < traffic.start + duration:
+        while (now := time.monotonic_ns()) < end:
             if now - announced >= _PROGRESS:
                 announced = now
-                rate = format_rate(traffic.messages * SECOND / (now - traffic.start))
-                announce(
-                    f"{format_duration(now - traffic.start)}: {format_count(traffic.messages)} messages, {rate}"
-                )
-            if traffic.add(
-                observer.read(min(_TICK, (traffic.start + duration - now) / SECOND)), most
-            ):
+                elapsed = now - traffic.start
+                rate = format_rate(traffic.messages * SECOND / elapsed)
+                count = format_count(traffic.messages)
+                announce(f"{format_duration(elapsed)}: {count} messages, {rate}")
+            messages = observer.read(min(_TICK, (end - now) / SECOND))
+            if traffic.add(messages, most):
                 break
     except KeyboardInterrupt:
         announce("interrupted: the messages so far are used")
-    traffic.end = traffic.end or min(time.monotonic_ns(), traffic.start + duration)
+    traffic.end = traffic.end or min(time.monotonic_ns(), end)
     return traffic, (time.process_time() - cpu) * SECOND / traffic.elapsed

@@ -1,4 +1,7 @@
-"""``python -m pytest_loadtest report``: make ``report.html`` again from the results documents below folders."""
+"""``python -m pytest_loadtest report``: make ``report.html`` again.
+
+It is made from the results documents below folders.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-EXAMPLES = " .loadtest/SESSION\n .loadtest/MONDAY .loadtest/TUESDAY --output both.html\n .loadtest/SESSION --history history.jsonl"
+EXAMPLES = (
+    " .loadtest/SESSION\n .loadtest/MONDAY .loadtest/TUESDAY --output both.html\n"
+    " .loadtest/SESSION --history history.jsonl"
+)
 FILE = "report.html"
 
 
@@ -41,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def rebuild_report(folders: Sequence[Path], output: Path | None, past: Path | None = None) -> str:
     """Write the report again from the stored results. :returns: its path and size as text.
 
-    :raises UsageError: a folder has no results, there are several folders and no ``output``, or the file cannot be written.
+    :raises UsageError: a folder has no results, there are several folders and no ``output``, or the
+        file cannot be written.
     """
     from pytest_loadtest.report.html import page
 

@@ -204,8 +204,8 @@ def _verdict(
 ) -> slo.Verdict:
     if run.aborted:
         return evaluate_aborted(objectives, measurements, profile.generator, run.aborted)
-    if run.foregone:
-        verdict = evaluate_ended(objectives, measurements, profile.generator, run.foregone)
+    if run.unattainable:
+        verdict = evaluate_ended(objectives, measurements, profile.generator, run.unattainable)
     else:
         verdict = slo.evaluate(objectives, measurements, profile.generator)
     return verdict if run.went_away is None else lost_target(verdict, run.went_away)

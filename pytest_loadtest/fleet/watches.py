@@ -184,7 +184,7 @@ class BacklogWatch:
 
 
 class BrokenWatch:
-    """Ends a step of a search as soon as an objective can certainly no longer hold.
+    """Ends a step of a search as soon as an objective can certainly no longer be met.
 
     Reports are up to :data:`~pytest_loadtest.engine.run.PROGRESS` old, each by a different time,
     and lack what arrived just before. So the messages that should have been counted are those due
@@ -223,7 +223,7 @@ class BrokenWatch:
         return (
             None
             if self.broke is None
-            else Change(at=elapsed + CHANGE_IN, end=True, foregone=self.broke)
+            else Change(at=elapsed + CHANGE_IN, end=True, unattainable=self.broke)
         )
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:

@@ -1,11 +1,14 @@
-"""The descriptor of a kind of broker: everything that code outside the kind's own package may use of it.
+"""The descriptor of a kind of broker.
 
-A descriptor is registered as an entry point in the group ``pytest_loadtest.drivers`` and found by :mod:`~pytest_loadtest.kinds.registry`.
-Loading one must be fast, because every profile loads all of them. Therefore everything with a heavy import (a client library, numpy,
-pydantic) is a :data:`Reference`: the text ``"module:attribute"``, imported at its first use.
+It is everything that code outside the kind's own package may use of it.
 
-Facts that depend on a profile (the QoS, the type of subscription) are methods of the kind's settings model; see
-:class:`~pytest_loadtest.profile.client.ClientSettings`.
+A descriptor is registered as an entry point in the group ``pytest_loadtest.drivers`` and found by
+:mod:`~pytest_loadtest.kinds.registry`. Loading one must be fast, because every profile loads all of
+them. Therefore everything with a heavy import (a client library, numpy, pydantic) is a
+:data:`Reference`: the text ``"module:attribute"``, imported at its first use.
+
+Facts that depend on a profile (the QoS, the type of subscription) are methods of the kind's
+settings model; see :class:`~pytest_loadtest.profile.client.ClientSettings`.
 """
 
 from __future__ import annotations
@@ -26,10 +29,13 @@ class Client:
     """A client of the broker.
 
     :param driver: a class that implements :class:`~pytest_loadtest.drivers.base.Driver`.
-    :param connection_memory: memory of a connection in its worker, in bytes; the default is that of paho-mqtt, rounded up.
-    :param setup_time: ns to create a connection before it connects; measured: paho 550 µs, our native clients 30 µs.
+    :param connection_memory: memory of a connection in its worker, in bytes; the default is that of
+        paho-mqtt, rounded up.
+    :param setup_time: ns to create a connection before it connects; measured: paho 550 µs, our
+        native clients 30 µs.
     :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
-    :param source_addresses: the driver connects from the addresses in :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
+    :param source_addresses: the driver connects from the addresses in
+        :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
     """
 
     driver: Reference
@@ -56,7 +62,8 @@ class Scheme:
 class CostRow:
     """A shipped cost.
 
-    :param settings: keys of the ``driver`` section, besides ``name``, that ``calibrate`` measures it with.
+    :param settings: keys of the ``driver`` section, besides ``name``, that ``calibrate`` measures
+        it with.
     """
 
     cost: Cost
@@ -67,16 +74,19 @@ class CostRow:
 class BrokerStart:
     """A broker that a run can start itself.
 
-    :param ways: mode (``process``, ``container``, ``embedded``) → a function ``start(request, progress)`` that takes a
-        :class:`~pytest_loadtest.brokers.base.BrokerRequest` and returns a :class:`~pytest_loadtest.brokers.base.Broker`. It raises
+    :param ways: mode (``process``, ``container``, ``embedded``) → a function
+        ``start(request, progress)`` that takes a
+        :class:`~pytest_loadtest.brokers.base.BrokerRequest` and returns a
+        :class:`~pytest_loadtest.brokers.base.Broker`. It raises
         :class:`~pytest_loadtest.brokers.base.UnavailableError` if this machine lacks what it needs.
-    :param container: for ``container`` with the ready-made starter ``pytest_loadtest.brokers.container:start``, a
+    :param container: for ``container`` with the ready-made starter
+        ``pytest_loadtest.brokers.container:start``, a
         :class:`~pytest_loadtest.brokers.container.ContainerRecipe`.
     :param costs: key of the cost table → ns in the broker, if they differ from those of the table.
     :param label: its name in texts, if it is not the kind's label.
     :param secured: the process can be started with keys of its own (``target.security``).
-    :param nodes: roles of the processes of a cluster (``broker.brokers``, ``broker.bookies``), those that clients connect to first;
-        empty: it is started as a single process only.
+    :param nodes: roles of the processes of a cluster (``broker.brokers``, ``broker.bookies``),
+        those that clients connect to first; empty: it is started as a single process only.
     """
 
     ways: Mapping[str, Reference]
@@ -91,7 +101,8 @@ class BrokerStart:
 class MessageLimit:
     """The largest message that the broker accepts.
 
-    :param default: bytes. :param key: the key of ``broker.settings`` that changes it. :param overhead: bytes of it besides the payload.
+    :param default: bytes. :param key: the key of ``broker.settings`` that changes it.
+    :param overhead: bytes of it besides the payload.
     """
 
     default: int
@@ -101,58 +112,74 @@ class MessageLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverKind:
-    """One kind of broker. Only ``name``, ``label``, ``settings``, ``schemes``, ``clients`` and ``costs`` are required.
+    """One kind of broker.
+
+    Only ``name``, ``label``, ``settings``, ``schemes``, ``clients`` and ``costs`` are required.
 
     **Names.**
 
-    :param name: ``driver.name`` in profiles: lower-case letters, digits, ``_``. The entry point has the same name.
+    :param name: ``driver.name`` in profiles: lower-case letters, digits, ``_``. The entry point has
+        the same name.
     :param aliases: other spellings of ``driver.name`` that mean this kind.
     :param label: the broker's name in texts: ``Pulsar``, ``MQTT``.
-    :param target: the noun for the system under test: broker, relay. :param remote: the name in reports of a target that the run did not
-        start; by default ``label``.
+    :param target: the noun for the system under test: broker, relay.
+    :param remote: the name in reports of a target that the run did not start; by default ``label``.
     :param packages: distributions whose versions are part of results, such as the client library's.
 
     **Settings and clients.**
 
-    :param settings: the model of the ``driver`` section, a subclass of :class:`~pytest_loadtest.profile.client.ClientSettings`.
-    :param clients: ``library`` (the broker's own Python client) and ``native`` (your own for its wire protocol). A profile without
-        ``driver.client`` uses the native one if there is one.
-    :param misspellings: keys that users write under ``driver`` → the right key; only for hints in error messages.
+    :param settings: the model of the ``driver`` section, a subclass of
+        :class:`~pytest_loadtest.profile.client.ClientSettings`.
+    :param clients: ``library`` (the broker's own Python client) and ``native`` (your own for its
+        wire protocol). A profile without ``driver.client`` uses the native one if there is one.
+    :param misspellings: keys that users write under ``driver`` → the right key; only for hints in
+        error messages.
     :param checks: a tuple of functions that take a profile whose keys are valid, and yield a
         :class:`~pytest_loadtest.errors.Problem` for each contradiction between them.
-    :param costs: key of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost of a message. There is one for each
-        client and each ``cost_variant`` of the settings.
+    :param costs: key of the cost table (:func:`~pytest_loadtest.kinds.costs.cost_key`) → the cost
+        of a message. There is one for each client and each ``cost_variant`` of the settings.
 
     **Addresses and brokers.**
 
     :param schemes: URL scheme → its default port. The first is the example in messages.
-    :param brokers: brokers that a run can start: ``broker_name`` of the settings → how. The default ``broker_name`` is ``name``.
-    :param own_broker: every run has its own target, so no address, image or command-line option applies.
-    :param describe: a function that takes an admin URL and returns the broker's version and the settings that affect results.
+    :param brokers: brokers that a run can start: ``broker_name`` of the settings → how. The default
+        ``broker_name`` is ``name``.
+    :param own_broker: every run has its own target, so no address, image or command-line option
+        applies.
+    :param describe: a function that takes an admin URL and returns the broker's version and the
+        settings that affect results.
     :param message_limit: the largest message; None: no limit.
 
     **Capabilities.**
 
-    :param delays: messages can be delayed (``deliverAfter``). :param delayed_index: a function that estimates the memory of such messages
-        in the broker: ``(profile, topology, rate, messages) → (text, warning or None)``.
+    :param delays: messages can be delayed (``deliverAfter``).
+    :param delayed_index: a function that estimates the memory of such messages in the broker:
+        ``(profile, topology, rate, messages) → (text, warning or None)``.
     :param topic_hashes: topics are assigned to bundles by their hash (``skew.hashes``).
     :param subscriber_url: consumers can have an address of their own (``target.subscriberUrl``).
-    :param opening_times: clients report how long connecting took (``connectLatency``, ``messages: 0``).
-    :param security: values of ``target.security.auth`` that a started broker can require; empty: it has no security at all.
+    :param opening_times: clients report how long connecting took (``connectLatency``,
+        ``messages: 0``).
+    :param security: values of ``target.security.auth`` that a started broker can require; empty: it
+        has no security at all.
 
     **While load runs.**
 
-    :param telemetry: a class made from a :class:`~pytest_loadtest.drivers.base.TelemetryContext` that reads the broker's own counters; see
+    :param telemetry: a class made from a :class:`~pytest_loadtest.drivers.base.TelemetryContext`
+        that reads the broker's own counters; see
         :class:`~pytest_loadtest.observe.sampler.TelemetrySource`.
-    :param undelivered: a function that is called with a :class:`~pytest_loadtest.drivers.base.DrainingRun` and returns an
-        :class:`~pytest_loadtest.drivers.base.Undelivered`, or None if the target cannot tell exactly. It may take seconds. With it a drain
-        ends as soon as nothing can arrive any more; without it, missing messages are awaited until ``drainTimeout``.
+    :param undelivered: a function that is called with a
+        :class:`~pytest_loadtest.drivers.base.DrainingRun` and returns an
+        :class:`~pytest_loadtest.drivers.base.Undelivered`, or None if the target cannot tell
+        exactly. It may take seconds. With it a drain ends as soon as nothing can arrive any more;
+        without it, missing messages are awaited until ``drainTimeout``.
     :param observer: a function ``(url, topics, settings, admin_url)`` for ``learn``; see
         :class:`~pytest_loadtest.commands.learn.TopicObserver`.
     :param fixture: attribute of ``load`` in live tests → a function that is called with a
-        :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises after the end of the load, and returns the
-        attribute. Its method ``restore``, if it has one, is called at the end of the load.
-    :param doctor: a function without parameters that returns :class:`~pytest_loadtest.brokers.java.MachineNeed` entries.
+        :class:`~pytest_loadtest.drivers.base.LiveRun` and with a function that raises after the end
+        of the load, and returns the attribute. Its method ``restore``, if it has one, is called at
+        the end of the load.
+    :param doctor: a function without parameters that returns
+        :class:`~pytest_loadtest.brokers.java.MachineNeed` entries.
 
     **OpenMessaging Benchmark.**
 
@@ -199,5 +226,8 @@ class DriverKind:
         return tuple(name for name, scheme in self.schemes.items() if not scheme.admin)
 
     def start_of(self, broker: str) -> BrokerStart:
-        """Return how a broker is started; without ways if the kind cannot start it. :param broker: ``broker_name`` of the settings."""
+        """Return how a broker is started; without ways if the kind cannot start it.
+
+        :param broker: ``broker_name`` of the settings.
+        """
         return self.brokers.get(broker) or BrokerStart(ways={})

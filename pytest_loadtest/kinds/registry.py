@@ -1,4 +1,7 @@
-"""The installed kinds of broker, found through entry points. Nothing is loaded before a kind is needed."""
+"""The installed kinds of broker, found through entry points.
+
+Nothing is loaded before a kind is needed.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,24 @@ DEFAULT: Final = "pulsar"
 
 @cache
 def kinds() -> Mapping[str, DriverKind]:
-    """Return every installed kind by its name: the default one first, kinds with their own broker last.
+    """Return every installed kind by its name.
 
-    :raises UsageError: an entry point is broken, or two of them have the same name; names the packages and the remedy.
+    The default one is first, kinds with their own broker are last.
+
+    :raises UsageError: an entry point is broken, or two of them have the same name; names the
+        packages and the remedy.
     """
     found = load_kinds(entry_points(group=GROUP))
     if DEFAULT not in found:
-        remedy = "install it again: pip install --force-reinstall pytest-loadtest (in a checkout: pip install -e .)"
-        raise UsageError(f"pytest-loadtest has no entry points {GROUP!r} in its metadata: {remedy}")
-    return dict(
-        sorted(found.items(), key=lambda item: (item[0] != DEFAULT, item[1].own_broker, item[0]))
-    )
+        raise UsageError(
+            f"pytest-loadtest has no entry points {GROUP!r} in its metadata: install it again:"
+            " pip install --force-reinstall pytest-loadtest (in a checkout: pip install -e .)"
+        )
+
+    def order(kind: DriverKind) -> tuple[bool, bool, str]:
+        return kind.name != DEFAULT, kind.own_broker, kind.name
+
+    return {kind.name: kind for kind in sorted(found.values(), key=order)}
 
 
 def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
@@ -109,12 +119,16 @@ def load_reference(kind: DriverKind, reference: Reference) -> Any:
     except (ImportError, AttributeError) as error:
         remedy = f"pip install --force-reinstall {kind.package}"
         raise UsageError(
-            f"driver {kind.name!r} of the package {kind.package}: cannot import {reference}: {error}: {remedy}"
+            f"driver {kind.name!r} of the package {kind.package}: cannot import {reference}:"
+            f" {error}: {remedy}"
         ) from error
 
 
 def able(capability: str) -> tuple[DriverKind, ...]:
-    """Return the kinds with a capability. :param capability: a field of :class:`DriverKind` that is true for them."""
+    """Return the kinds with a capability.
+
+    :param capability: a field of :class:`DriverKind` that is true for them.
+    """
     return tuple(kind for kind in kinds().values() if getattr(kind, capability))
 
 
@@ -133,10 +147,9 @@ def kind_of_broker(name: str) -> DriverKind:
 
     :raises UsageError: there is none.
     """
-    found = next((kind for kind in kinds().values() if name in (kind.name, *kind.brokers)), None)
-    if found is None:
-        names = dict.fromkeys(
-            broker for kind in kinds().values() for broker in (kind.name, *kind.brokers)
-        )
-        raise UsageError(f"there is no broker of kind {name!r}: choose one of {', '.join(names)}")
-    return found
+    names: dict[str, None] = {}
+    for kind in kinds().values():
+        if name == kind.name or name in kind.brokers:
+            return kind
+        names |= dict.fromkeys((kind.name, *kind.brokers))
+    raise UsageError(f"there is no broker of kind {name!r}: choose one of {', '.join(names)}")

@@ -68,7 +68,7 @@ class RunChange:
     :param at: ns after the phase's start.
     :param rate: per second, in bytes if ``bytes``.
     :param distribution: the payload mix changed.
-    :param foregone: the objective that could no longer hold.
+    :param unattainable: the objective that could no longer be met.
     :param aborted: why the run was aborted.
     """
 
@@ -79,7 +79,7 @@ class RunChange:
     paused: bool | None
     consumers: int | None
     end: bool
-    foregone: str | None
+    unattainable: str | None
     aborted: str | None = None
 
 
@@ -133,7 +133,7 @@ class RunFile:
     :param buckets: names of the size buckets.
     :param window: ns, for objectives on windows.
     :param drift: the first and the last tenth are compared.
-    :param foregone: the objective that could no longer hold, so that the load was ended.
+    :param unattainable: the objective that could no longer be met, so that the load was ended.
     :param started: wall clock at the start, seconds since the epoch; None before it.
     :param scale: factor of ``--load-scale``; None: as written.
     :param pace: the factor for rates.
@@ -172,7 +172,7 @@ class RunFile:
     changes: tuple[RunChange, ...] = ()
     window: int | None = None
     drift: bool = False
-    foregone: str | None = None
+    unattainable: str | None = None
     aborted: Aborted | None = None
     went_away: str | None = None
     started: float | None
@@ -233,6 +233,9 @@ _TYPES: Final[Mapping[Any, tuple[tuple[type, ...], str]]] = {
 }  # fmt: skip
 """The Python types of a JSON value, and the words for them, by the type of a field."""
 
+_FORMER_KEYS: Final = {"foregone": "unattainable"}
+"""Keys of fields in folders of older releases → their names today."""
+
 
 def _parsed(kind: Any, value: Any, key: str) -> Any:
     """Return a JSON value as the type of a field. :param key: its place, for messages.
@@ -250,6 +253,7 @@ def _parsed(kind: Any, value: Any, key: str) -> Any:
     if not _is_of(value, accepted, plain):
         raise TypeError(f"{key or 'the document'} must be {words}, not {value!r}")
     if isinstance(kind, type) and is_dataclass(kind):
+        value = {_FORMER_KEYS.get(name, name): item for name, item in value.items()}
         place, hints = f"{key}." if key else "", get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if field.name not in value and field.default is MISSING:

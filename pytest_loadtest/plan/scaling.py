@@ -182,16 +182,14 @@ def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> N
         least = _LEAST_FOR_DRIFT if "drift" in section else 0
         if max(window, least) <= length:
             continue
+        left = f"{format_duration(length)} that --load-duration leaves to measure"
+        remedy = "raise --load-duration"
         if least >= window:
-            needed = "drift, for which ten seconds are needed"
-            remedy = "use a longer one"
+            conflict = f"drift needs 10 s, more than the {left}"
         else:
-            needed = f"a window of {format_duration(window)}"
-            remedy = "use a longer one, or write a shorter window under scaled: {slo: {window: …}}"
-        raise UsageError(
-            f"profile {profile.name}: {name} asks for {needed},"
-            f" and --load-duration leaves {format_duration(length)} to measure: {remedy}"
-        )
+            conflict = f"a window of {format_duration(window)} is longer than the {left}"
+            remedy += ", or write a shorter window under scaled: {slo: {window: …}}"
+        raise UsageError(f"profile {profile.name}: {name}: {conflict}: {remedy}")
 
 
 def plan_scale(

@@ -170,7 +170,7 @@ def _cluster(profile: Profile) -> Iterator[Problem]:
     roles = {f"{role}s" for role in start.nodes}
     for key in keys:
         if key not in roles:
-            message = f"broker.{key}: a cluster of {start.label or kind.label} has none"
+            message = f"broker.{key}: {start.label or kind.label} has no {key}"
             yield Problem(("broker", key), message, f"remove {key}", at_key=True)
             return
 

@@ -408,7 +408,8 @@ def _own(document: Document, path: Path, key: str, axis: str, owners: dict[str, 
     if dotted(key)[0] == "matrix" or key == "workloads":
         document.refuse(path, "cannot be varied", "write other keys of the profile")
     elif owners.setdefault(key, axis) != axis:
-        document.refuse(path, f"is varied by matrix.{owners[key]} too", "remove one of them")
+        axes = f"matrix.{owners[key]}, matrix.{axis}"
+        document.refuse(path, f"{key!r} is in two axes: {axes}", "remove it from one")
 
 
 def _narrowed(

@@ -318,8 +318,8 @@ def _change_text(change: RunChange) -> str:
         parts.append("payload mix")
     if change.end:
         reason = "ended"
-        if change.foregone:
-            reason += f": {change.foregone} could no longer hold"
+        if change.unattainable:
+            reason += f": {change.unattainable} could no longer be met"
         parts.append(change.aborted or reason)
     return ", ".join(parts)
 

@@ -98,7 +98,7 @@ class FindingEntry:
     maximum: Number | None
     """inclusive upper bound"""
     implicit: bool
-    """the profile does not contain it; it holds for every run"""
+    """the profile does not contain it; it applies to every run"""
     outcome: Outcome
     """of this objective alone"""
     observed: Number | None
@@ -150,7 +150,7 @@ class StepEntry:
     text: str
     """the reason in one line"""
     early: bool
-    """ended as soon as an objective could no longer hold"""
+    """ended as soon as an objective could no longer be met"""
     throughput: Number | None
     """delivered msg/s; null where it was not measured"""
 

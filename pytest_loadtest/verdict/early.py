@@ -1,4 +1,4 @@
-"""Judgement before the end of a run: objectives that can no longer hold, and runs ended for that.
+"""Judgement before the end of a run: objectives that can no longer be met, and runs ended for that.
 
 The rule: a run may end once a count of the whole hold is certainly beyond a bound, whatever
 follows. Such a run is never *met*.
@@ -91,7 +91,7 @@ def exceeds(objective: Objective) -> int | None:
 def certainly_missed(
     objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]
 ) -> str | None:
-    """Return the name of the first objective that can no longer hold, whatever follows in the hold.
+    """Return the name of the first objective that can no longer be met, whatever follows in the hold.
 
     None if each still can. A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of
     n holds while ``n − ceil(0.99·n)`` or fewer lie above the bound. If the whole hold has too few
@@ -134,9 +134,9 @@ def evaluate_ended(
     objectives: Sequence[Objective],
     measurements: Measurements,
     limits: EvidenceLimits,
-    foregone: str,
+    unattainable: str,
 ) -> Verdict:
-    """Judge a run that was ended as soon as an objective could no longer hold. It is never *met*.
+    """Judge a run that was ended as soon as an objective could no longer be met. It is never *met*.
 
     That objective is missed, even if the measured part alone meets it: :func:`certainly_missed`
     counts over the whole hold. Percentiles with too few samples in that part are left open.
@@ -144,7 +144,7 @@ def evaluate_ended(
     whose pauses broke the objective, makes the run *generator-limited*; a missing measurement is
     *no data*.
 
-    :param foregone: the objective's name.
+    :param unattainable: the objective's name.
     """
     objectives = with_tolerances(objectives)
     whole = evaluate(objectives, measurements, limits)
@@ -155,21 +155,21 @@ def evaluate_ended(
     verdict = evaluate(judgeable, measurements, limits)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
-    own = _own_cause(objectives, measurements, foregone)
+    own = _own_cause(objectives, measurements, unattainable)
     if own is not None:
         reasons = (own, REMEDY)
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=reasons)
-    findings = tuple(_with_miss(finding, foregone) for finding in whole.findings)
+    findings = tuple(_with_miss(finding, unattainable) for finding in whole.findings)
     causes = causes_at_target(measurements)
     return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes)
 
 
 def _own_cause(
-    objectives: Iterable[Objective], measurements: Measurements, foregone: str
+    objectives: Iterable[Objective], measurements: Measurements, unattainable: str
 ) -> str | None:
     """Return why the generator itself broke the objective for which the run was ended, or None."""
     for objective in objectives:
-        if objective.name == foregone:
+        if objective.name == unattainable:
             return generator_caused(objective, measurements)
     return None
 
@@ -203,10 +203,10 @@ def _too_short(finding: Finding, measurements: Measurements) -> bool:
     return not any(measured[kind].negative for kind in KINDS.values() if kind in measured)
 
 
-def _with_miss(finding: Finding, foregone: str) -> Finding:
-    """Return the finding; one about the foregone objective is a miss."""
-    if finding.objective.name != foregone or finding.outcome is Outcome.MISSED:
+def _with_miss(finding: Finding, unattainable: str) -> Finding:
+    """Return the finding; one about the unattainable objective is a miss."""
+    if finding.objective.name != unattainable or finding.outcome is Outcome.MISSED:
         return finding
-    reason = "could no longer hold when the run was ended early"
-    text = f"{foregone}: {reason} ({exact(finding.samples)} samples)"
+    reason = "could no longer be met when the run was ended early"
+    text = f"{unattainable}: {reason} ({exact(finding.samples)} samples)"
     return replace(finding, outcome=Outcome.MISSED, observed=None, text=text)

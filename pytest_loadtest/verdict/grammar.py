@@ -136,7 +136,7 @@ def read_bound(metric: str, bound: object, side: str) -> tuple[float, str]:
     if not math.isfinite(number):
         raise invalid(f"{text!r} is not a bound", remedy)
     if number == 0 and not _may_be_zero(metric, side):
-        effect = "holds for every run" if side == "min" else "can never hold"
+        effect = "is always met" if side == "min" else "can never be met"
         raise invalid(f"{text!r} {effect}", remedy)
     return number, unit
 
@@ -274,5 +274,5 @@ def _worse_share(name: str, bound: object) -> float:
         message = f"{bound!r} would fail every run: two runs always differ by noise"
         raise invalid(message, "write 5%")
     if name == THROUGHPUT and share >= 1:
-        raise invalid(f"{bound!r} holds for every run", "write 5%")
+        raise invalid(f"{bound!r} allows any drop", "write 5%")
     return share

@@ -31,13 +31,14 @@ plan, the verdict and a later comparison share its objectives.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from pytest_loadtest.errors import Invalid, Path, Problem, invalid
+from pytest_loadtest.errors import Invalid, Path, Problem, did_you_mean, invalid
 from pytest_loadtest.verdict.custom import read_custom
 from pytest_loadtest.verdict.grammar import (
     BUCKET_METRICS,
@@ -120,6 +121,7 @@ class Objective:
 
 PARTS = ("buckets", "custom", REGRESSION)
 """Keys of the section that are not metrics."""
+_STATISTIC = re.compile(r"p[\d.]+|max|mean|min")
 
 
 IMPLICIT = (
@@ -356,16 +358,28 @@ def explicit(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     return tuple(objective for objective in objectives if not objective.implicit)
 
 
+def _unknown_metric(key: str, keys: tuple[str, ...]) -> Problem:
+    """Return the problem of a key that is not one of ``keys``; its remedy lists metrics only."""
+    metrics = tuple(name for name in keys if name in METRICS)
+    if _STATISTIC.fullmatch(str(key)):
+        message = f"{key!r} is a statistic, not a metric"
+        remedy = f"write endToEndLatency: {{{key}: 50ms}}"
+    elif key in (*METRICS, *KEYS):
+        message = f"{key} is judged for the whole run, not by bucket"
+        remedy = nearest(key, metrics)
+    else:
+        message = f"{key!r} is not a metric"
+        remedy = did_you_mean(str(key), keys, most=2, listed=0) or nearest(key, metrics)
+    return Problem((key,), message, remedy, at_key=True)
+
+
 def _metrics(
     section: Mapping[str, object], keys: tuple[str, ...], problems: list[Problem]
 ) -> list[Objective]:
     objectives: list[Objective] = []
     for metric, value in section.items():
         if metric not in keys:
-            message = f"{metric!r} is not a metric"
-            if metric in (*METRICS, *KEYS):
-                message = f"{metric} is judged for the whole run, not by bucket"
-            problems.append(Problem((metric,), message, nearest(metric, keys), at_key=True))
+            problems.append(_unknown_metric(metric, keys))
         elif metric in LATENCIES:
             objectives += _latencies(metric, value, problems)
         else:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import format_duration, format_rate
-from pytest_loadtest.values.wording import exact
+from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
 from pytest_loadtest.verdict.custom import observe_custom
 from pytest_loadtest.verdict.tolerance import tolerated
@@ -540,7 +540,9 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
         case "duplicates":
             allowed = excused(measurements)
             if objective.implicit and allowed:
-                remark = f"besides {exact(allowed)} of messages sent again"
+                duplicates = counted(allowed, "further duplicate")
+                verb = "is" if allowed == 1 else "are"
+                remark = f"{duplicates} {verb} excused: sent again"
                 if measurements.forgotten is not None:
                     remark += " to a broker that had forgotten the session"
                 yield remark

@@ -126,7 +126,7 @@ class Step:
 
     :param broke: names of the objectives that did not hold, the one that broke first at the front.
     :param text: why, in a line.
-    :param early: it was ended as soon as an objective could no longer hold.
+    :param early: it was ended as soon as an objective could no longer be met.
     :param throughput: delivered msg/s; None if not measured.
     :raises ValueError: it was ended early, and met.
     """
@@ -185,7 +185,7 @@ class Peak:
 #   as before. If they do, the short hold is too short to decide: from then on every step is as long
 #   as the confirmation, first downwards in growing steps, then by bisection.
 #
-# A step may be ended early once an objective can no longer hold; it is a vote like any other, and
+# A step may be ended early once an objective can no longer be met; it is a vote like any other, and
 # never for *met*.
 #
 # A generator-limited step says nothing about the target, so it bounds the answer, which then is *at

@@ -99,7 +99,7 @@ def _violations(value: object, problems: list[Problem]) -> float:
         return 0.0
     percent = float(match[1])
     if percent >= 100:
-        message = f"{value!r} of the windows holds for every run"
+        message = f"{value!r} lets every window miss"
         problems.append(Problem(path, message, "write less than 100%"))
     return percent / 100
 
@@ -157,5 +157,5 @@ def _change(bound: object, side: str) -> tuple[float, str]:
     if side == "max":
         return share, "ratio"
     if share >= 1:
-        raise invalid(f"{bound!r} less holds for every run", "write less than 100%")
+        raise invalid(f"{bound!r} allows any drop", "write less than 100%")
     return -share, "ratio"

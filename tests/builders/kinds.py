@@ -155,14 +155,14 @@ def windows(latencies: list[int | None]) -> RunDocument:
 def events() -> RunDocument:
     """Return a live run with stages, changes, restarts, stalls and full windows on its timeline."""
     nothing: dict[str, Any] = {
-        "rate": None, "bytes": False, "distribution": False, "paused": None, "consumers": None, "end": False, "foregone": None,
+        "rate": None, "bytes": False, "distribution": False, "paused": None, "consumers": None, "end": False, "unattainable": None,
     }  # fmt: skip
     changes = (
         RunChange(at=1 * SECOND, **nothing | {"rate": 5_000.0}),
         RunChange(at=2 * SECOND, **nothing | {"rate": 5e6, "bytes": True, "distribution": True}),
         RunChange(at=3 * SECOND, **nothing | {"paused": True}),
         RunChange(at=4 * SECOND, **nothing | {"paused": False, "consumers": 3}),
-        RunChange(at=9 * SECOND, **nothing | {"end": True, "foregone": "endToEndLatency.p99"}),
+        RunChange(at=9 * SECOND, **nothing | {"end": True, "unattainable": "endToEndLatency.p99"}),
     )
     stages = (
         RunStage(name="ramp", start=SECOND, duration=4 * SECOND, slo=None, rate=5_000.0),

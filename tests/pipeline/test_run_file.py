@@ -28,7 +28,7 @@ CHANGE = RunChange(
     paused=None,
     consumers=3,
     end=True,
-    foregone=None,
+    unattainable=None,
     aborted="lost",
 )
 
@@ -82,12 +82,23 @@ def test_folders_of_older_releases_lack_keys_that_have_a_default(tmp_path: Path)
         "connect_rate",
         "delays",
         "workload",
-        "foregone",
+        "unattainable",
         "aborted",
         "stages",
     )
     run = RunFile.read(edited(tmp_path, lambda document: [document.pop(key) for key in added]))
     assert run == made_run_file()
+
+
+def test_the_key_foregone_of_older_releases_is_read(tmp_path: Path) -> None:
+    def as_before(document: dict[str, Any]) -> None:
+        for part in (document, *document["changes"]):
+            del part["unattainable"]
+            part["foregone"] = "loss"
+
+    run = RunFile.read(edited(tmp_path, as_before))
+    assert run.unattainable == "loss"
+    assert [change.unattainable for change in run.changes] == ["loss"]
 
 
 @pytest.mark.parametrize(

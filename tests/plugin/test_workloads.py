@@ -122,7 +122,7 @@ def test_ended_early(load):
     assert [step.early for step in load.peak.steps] == [True, True]
     assert load.peak.rate is None and load.peak.broke_first == "endToEndLatency.p99"
     assert load.measurements.latencies["end_to_end"].n < 1000
-    with pytest.raises(AssertionError, match="could no longer hold when the run was ended early"):
+    with pytest.raises(AssertionError, match="could no longer be met when the run was ended early"):
         load.assert_slo()
 
 @pytest.mark.load("fast", search={"start": 200, "hold": "6s", "confirm": "6s", "warmup": "0s", "precision": "50%", "repeats": 1})

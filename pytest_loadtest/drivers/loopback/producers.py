@@ -11,6 +11,7 @@ from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.message.envelope import HEAD, encode_heads
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.values.wording import counted
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import FrameError, Kind
 
@@ -113,7 +114,8 @@ class RelayProducers:
         room = False
         while count:
             if not self._unanswered:
-                raise FrameError(f"{count} messages are acknowledged that were not sent")
+                unsent = counted(count, "unsent message")
+                raise FrameError(f"the relay acknowledged {unsent}")
             row, slot = self._unanswered.popleft()
             if len(row) > count:
                 self._unanswered.appendleft((row[count:], slot[count:]))

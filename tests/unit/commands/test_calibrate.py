@@ -42,7 +42,10 @@ COUNTS = {"offered": 300, "sentInTime": 300, "receivedInTime": 240}
 
 
 def document(counts: Mapping[str, int] = COUNTS, **changed: Any) -> RunDocument:
-    """Return a run of 3 s at 100 msg/s, 80 of them received. Its samples of the first second and of the drain have 9 cores."""
+    """Return a run of 3 s at 100 msg/s, 80 of them received.
+
+    Its samples of the first second and of the drain have 9 cores.
+    """
     sampled = {
         "worker gw0.cpu": (9.0, 0.02, 0.04, 9.0),
         "worker gw1.cpu": (9.0, 0.016, None, 9.0),
@@ -64,7 +67,10 @@ def document(counts: Mapping[str, int] = COUNTS, **changed: Any) -> RunDocument:
 
 
 def test_cpu_time_is_divided_by_the_messages_of_each_process() -> None:
-    """The sender's by the messages sent, the receiver's and the broker's by those received; the first second does not count."""
+    """The sender's by the messages sent, the receiver's and the broker's by those received.
+
+    The first second does not count.
+    """
     found = PerMessage.of(document())
     assert (found.produce, found.consume, found.broker) == pytest.approx(
         (300_000, 200_000, 500_000)
@@ -166,8 +172,13 @@ def plan(key: str, size: int, rate: float) -> Plan:
     """Return the plan for two workers."""
     profile = from_document(calibrate.profile_of(key, "fast", size, rate))
     return make_plan(
-        profile, profile_pool(profile), workers=2, cost=shipped_costs()[key], machine=planning.machine(), broker_here=True
-    )  # fmt: skip
+        profile,
+        profile_pool(profile),
+        workers=2,
+        cost=shipped_costs()[key],
+        machine=planning.machine(),
+        broker_here=True,
+    )
 
 
 @pytest.mark.parametrize("key", calibrate.measurable_rows())
@@ -193,7 +204,7 @@ def test_the_first_worker_only_sends_and_the_second_only_receives(key: str) -> N
 
 @pytest.mark.parametrize("key", calibrate.measurable_rows())
 def test_each_message_is_a_batch_of_its_own(key: str) -> None:
-    """This holds at every rate, also for late ticks, so the measured cost is that of one message."""
+    """This holds at every rate, also for late ticks: the measured cost is that of one message."""
     for size, rate in calibrate._rates(shipped_costs()[key]):
         made = plan(key, size, rate)
         assert (

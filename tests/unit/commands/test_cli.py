@@ -174,8 +174,11 @@ def test_steps_of_a_search_are_one_run(tmp_path: Path) -> None:
     names = ("a/measure", "b/step-01", "b/step-02", "c/step-01", "d/measure")
     found = cli.searches([tmp_path / name for name in names])
     assert [[str(path.relative_to(tmp_path)) for path in one] for one in found] == [
-        ["a/measure"], ["b/step-01", "b/step-02"], ["c/step-01"], ["d/measure"],
-    ]  # fmt: skip
+        ["a/measure"],
+        ["b/step-01", "b/step-02"],
+        ["c/step-01"],
+        ["d/measure"],
+    ]
 
 
 # --- doctor
@@ -221,7 +224,10 @@ def test_calibrate_measures_the_drivers_that_have_a_broker(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """A driver without a broker is skipped, unless it was given by name; measured costs are written in any case."""
+    """A driver without a broker is skipped, unless it was given by name.
+
+    Measured costs are written in any case.
+    """
 
     def measure(key: str, _: object) -> object:
         if key not in working:

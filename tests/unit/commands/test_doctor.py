@@ -103,8 +103,8 @@ def test_images_are_listed_only_with_an_engine() -> None:
         "the first run pulls eclipse-mosquitto:2",
     )
     assert (
-        "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image, target.image"
-        in rows["images"].remedy
+        "docker pull eclipse-mosquitto:2, or an image of your own registry: --load-image,"
+        " target.image" in rows["images"].remedy
     )
     assert "images" not in {row.name for row in doctor.inspect(BARE)}
 
@@ -117,7 +117,10 @@ def test_missing_packages_are_in_the_order_of_the_table() -> None:
 def test_the_default_java_is_read_after_the_package_lists_are_updated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A new machine has no package lists, so its default JRE is unknown before: it may be older than Spark needs."""
+    """A new machine has no package lists, so its default JRE is unknown before.
+
+    It may be older than Spark needs.
+    """
     commands: list[tuple[str, ...]] = []
     listed = {False: "", True: "Package: default-jre-headless\nDepends: openjdk-11-jre-headless, x"}
 

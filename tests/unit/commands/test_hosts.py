@@ -55,16 +55,20 @@ def test_a_broker_that_a_host_cannot_reach_is_a_problem(hosts: str) -> None:
     lines: list[str] = []
     assert not check_hosts(hosts, f"mqtt://127.0.0.1:{port}", lines.append)
     assert (
-        f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused: check address and firewall"
-        in lines[1]
+        f"it cannot connect to mqtt://127.0.0.1:{port}: Connection refused:"
+        " check address and firewall" in lines[1]
     )
 
 
 def test_each_source_address_of_a_host_must_reach_the_broker(tmp_path: Path) -> None:
-    """The broker listens at an address of IPv6, which those of IPv4 cannot reach; then at one of IPv4."""
+    """The broker listens at an address of IPv6, which those of IPv4 cannot reach.
+
+    Then at one of IPv4.
+    """
     path = tmp_path / "hosts.yaml"
     path.write_text(
-        f"- {{name: here, command: env, python: {sys.executable}, sourceAddresses: [127.0.0.5, 127.0.0.6]}}"
+        f"- {{name: here, command: env, python: {sys.executable}, sourceAddresses: [127.0.0.5,"
+        f" 127.0.0.6]}}"
     )
     lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -83,7 +87,10 @@ def test_each_source_address_of_a_host_must_reach_the_broker(tmp_path: Path) -> 
 
 
 def test_each_endpoint_of_an_address_is_tried(hosts: str) -> None:
-    """A host that reaches one of several brokers can be used; if it reaches none, each has its reason."""
+    """A host that reaches one of several brokers can be used.
+
+    If it reaches none, each has its reason.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert check_hosts(hosts, f"pulsar://127.0.0.1:1,127.0.0.1:{port}", lambda _: None)
@@ -141,17 +148,17 @@ def test_a_bandwidth_is_compared_with_the_declared_one(
     rate: float, cpu: float, declared: float | None, text: str, note: str, problem: str
 ) -> None:
     """Far below it is a problem, unless the sender was the limit: then the network is not known."""
-    shown, notes, problems = judge_bandwidth(Bandwidth(bits_per_second=rate, cpu=cpu), declared)
-    assert text in shown
-    assert [bool(notes), bool(problems)] == [bool(note), bool(problem)]
-    assert note in "".join(notes) and problem in "".join(problems)
+    row = judge_bandwidth(Bandwidth(bits_per_second=rate, cpu=cpu), declared)
+    assert text in row.text
+    assert [bool(row.notes), bool(row.problems)] == [bool(note), bool(problem)]
+    assert note in "".join(row.notes) and problem in "".join(row.problems)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--bandwidth"], "from where, and to which broker? Write --hosts FILE --target URL"),
-        (["--hosts", "h.yaml", "--bandwidth"], "Write --hosts FILE --target URL"),
+        (["--bandwidth"], "needs --hosts and --target: add --hosts FILE --target URL"),
+        (["--hosts", "h.yaml", "--bandwidth"], "add --hosts FILE --target URL"),
         (
             ["--hosts", "h.yaml", "--admin-url", "http://b:8080"],
             "--admin-url and --like are for --bandwidth",
@@ -190,7 +197,10 @@ def test_a_bandwidth_that_cannot_be_measured_is_a_usage_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Before any host is queried."""
-    text = "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\ndriver: {name: mqtt, qos: 0}\nslo: {loss: 0}\n"
+    text = (
+        "name: p\nproducerRate: 1\nmessageSize: 64\ntestDuration: 1s\n"
+        "driver: {name: mqtt, qos: 0}\nslo: {loss: 0}\n"
+    )
     (tmp_path / "qos0.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert main(["doctor", *options]) == 2
@@ -203,7 +213,8 @@ def test_a_process_that_measures_nothing_is_a_problem(tmp_path: Path) -> None:
     """Its last words are shown."""
     broken = tmp_path / "python"
     broken.write_text(
-        f'#!/bin/sh\ncase "$*" in *" bandwidth "*) echo killed >&2; exit 137;; esac\nexec {sys.executable} "$@"\n'
+        '#!/bin/sh\ncase "$*" in *" bandwidth "*) echo killed >&2; exit 137;; esac\n'
+        f'exec {sys.executable} "$@"\n'
     )
     broken.chmod(0o755)
     path = tmp_path / "hosts.yaml"

@@ -117,7 +117,8 @@ def test_the_options_reach_the_sampler(
 ) -> None:
     """The profile goes to the file, or to standard output."""
     (tmp_path / "like.yaml").write_text(
-        "name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: mqtt, username: me}\n"
+        "name: x\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\n"
+        "driver: {name: mqtt, username: me}\n"
     )
     output = tmp_path / "out.yaml"
     command = [

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("foregone", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")]
+    ("unattainable", "outcome"), [(None, "no data"), ("endToEndLatency.p99", "missed")]
 )
 def test_a_phase_ended_by_a_broken_objective_is_missed(
-    tmp_path: Path, foregone: str | None, outcome: str
+    tmp_path: Path, unattainable: str | None, outcome: str
 ) -> None:
     """It has too few samples for p99; the reason is kept for later judgements too."""
     profile = loopback().model_copy(update={"slo": Slo.read({"endToEndLatency": {"p99": "10ms"}})})
@@ -40,7 +40,7 @@ def test_a_phase_ended_by_a_broken_objective_is_missed(
         workers=("main",),
     )
     workload.begin(workload.plan.measure, "measure", 0)
-    workload.current.changes.append(Change(at=1000, end=True, foregone=foregone))
+    workload.current.changes.append(Change(at=1000, end=True, unattainable=unattainable))
     samples = MeasuredRun(
         folder=tmp_path,
         run=workload.run_file(),

@@ -211,7 +211,7 @@ def test_a_step_that_cannot_hold_any_more_is_ended() -> None:
         [made_progress(elapsed=10 * SECOND, received=10_000, beyond_bounds=(601,))], 10 * SECOND
     )
     assert end is not None
-    assert (end.end, end.foregone) == (True, "endToEndLatency.p99")
+    assert (end.end, end.unattainable) == (True, "endToEndLatency.p99")
     assert (
         watch.look(
             [made_progress(elapsed=11 * SECOND, received=10_000, beyond_bounds=(900,))], 11 * SECOND

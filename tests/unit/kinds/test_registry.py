@@ -73,7 +73,10 @@ def nothing_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_descriptors_load_nothing_heavy() -> None:
-    """No clients of brokers, and nothing that only profiles or samples need: each profile loads all descriptors."""
+    """No clients of brokers, and nothing that only profiles or samples need.
+
+    Each profile loads all descriptors.
+    """
     done = subprocess.run([sys.executable, "-c", LOOK], check=True, capture_output=True, text=True)
     assert HEAVY & set(done.stdout.split()) == set()
 
@@ -154,7 +157,8 @@ def test_a_name_that_two_drivers_have_is_an_error() -> None:
     ]
     with pytest.raises(
         UsageError,
-        match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of their-package",
+        match=r"two drivers have the name 'mqtt': 'mqtt' of an unknown package and 'taken' of"
+        r" their-package",
     ):
         load_kinds([*ours, point("taken", "nothing_kind:TAKEN")])
 
@@ -167,7 +171,10 @@ def test_an_alias_is_another_spelling_of_a_name(monkeypatch: pytest.MonkeyPatch)
     }
     monkeypatch.setattr(registry, "kinds", lambda: known)
     assert kind_of("echo").name == "loopback"
-    text = "name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\ndriver: {name: echo, delay: 1s}\n"
+    text = (
+        "name: a\nmessageSize: 100\nproducerRate: 1\ntestDuration: 1s\n"
+        "driver: {name: echo, delay: 1s}\n"
+    )
     assert profile.loads(text, "a.yaml").driver.name == "loopback"
 
 
@@ -185,7 +192,8 @@ def test_a_missing_reference_is_an_error_with_the_package() -> None:
     kind = replace(kind_of("mqtt"), package="their-package")
     with pytest.raises(
         UsageError,
-        match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver: No module named 'no_such_client'",
+        match=r"driver 'mqtt' of the package their-package: cannot import broken_kind:Driver:"
+        r" No module named 'no_such_client'",
     ):
         load_reference(kind, "broken_kind:Driver")
 
@@ -201,7 +209,8 @@ def test_missing_metadata_is_an_error_with_the_remedy(monkeypatch: pytest.Monkey
     monkeypatch.setattr(registry, "entry_points", lambda group: ())
     with pytest.raises(
         UsageError,
-        match=r"pytest-loadtest has no entry points 'pytest_loadtest.drivers' in its metadata: install it again",
+        match=r"pytest-loadtest has no entry points 'pytest_loadtest.drivers' in its metadata:"
+        r" install it again",
     ):
         kinds.__wrapped__()
 

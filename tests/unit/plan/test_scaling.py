@@ -161,15 +161,15 @@ def test_a_scaled_broadcast_keeps_64_subscribers() -> None:
         (
             "{window: 3s, throughput: 99%}",
             (
-                "profile p: slo asks for a window of 3.00 s, and --load-duration leaves 2.00 s to"
-                " measure"
+                "profile p: slo: a window of 3.00 s is longer than the 2.00 s that --load-duration"
+                " leaves to measure: raise --load-duration"
             ),
         ),
         (
             "{drift: {throughput: 5%}}",
             (
-                "profile p: slo asks for drift, for which ten seconds are needed,"
-                " and --load-duration leaves 2.00 s to measure"
+                "profile p: slo: drift needs 10 s, more than the 2.00 s that --load-duration leaves"
+                " to measure: raise --load-duration"
             ),
         ),
     ],

@@ -417,7 +417,7 @@ CONFLICTS = [
     ),
     (
         "broker: {brokers: 2, bookies: 3}\ndriver: {name: mqtt, broker: artemis}",
-        "5:22: broker.bookies: a cluster of Artemis has none (remove bookies)",
+        "5:22: broker.bookies: Artemis has no bookies (remove bookies)",
     ),
     (
         "broker: {brokers: 2, settings: {persistence-enabled: false}}\ndriver: {name: mqtt, broker: artemis}",

@@ -145,7 +145,7 @@ MATRICES = [
     ),
     (
         "matrix: {topics: [1], a: {b: {topics: 5}}}",
-        "5:39: matrix.a.b.topics: is varied by matrix.topics too (remove one of them)",
+        "5:39: matrix.a.b.topics: 'topics' is in two axes: matrix.topics, matrix.a (remove it from one)",
     ),
     (
         "matrix: {a: {b: {workloads: 5}}}",

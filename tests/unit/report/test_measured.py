@@ -25,7 +25,7 @@ from pytest_loadtest.values.quantities import SECOND
 
 
 def change(at: int, **what: Any) -> RunChange:
-    none = dict.fromkeys(("rate", "paused", "consumers", "foregone"))
+    none = dict.fromkeys(("rate", "paused", "consumers", "unattainable"))
     return RunChange(
         **{"at": at, "bytes": False, "distribution": False, "end": False, **none, **what}
     )
@@ -41,7 +41,7 @@ def test_the_timeline_has_stages_changes_and_restarts() -> None:
         start=5 * SECOND, stages=(stage("up", 5 * SECOND, 2 * SECOND), stage("down", 7 * SECOND, SECOND)),
         changes=(
             change(1, rate=500.0), change(2, rate=2.0**20, bytes=True, consumers=3), change(3, paused=True), change(4, paused=False),
-            change(5, distribution=True), change(6, end=True, foregone="loss"), change(7, end=True),
+            change(5, distribution=True), change(6, end=True, unattainable="loss"), change(7, end=True),
         ),
     )  # fmt: skip
     broker = {"restarts": [{"down": 3, "ready": None, "downAt": "", "readyAt": None}]}
@@ -53,7 +53,7 @@ def test_the_timeline_has_stages_changes_and_restarts() -> None:
     )
     assert [entry.text for entry in found.changes] == [
         "rate 500 msg/s", "rate 1.00 MiB/s, 3 consumers of each subscription", "consumers paused", "consumers resumed", "payload mix",
-        "ended: loss could no longer hold", "ended",
+        "ended: loss could no longer be met", "ended",
     ]  # fmt: skip
     assert (found.restarts, found.stalls, found.blocked) == (
         (Restart(down=3, ready=None),),

@@ -234,7 +234,7 @@ def test_a_miss_that_ended_its_run_has_a_cause_instead_of_a_number() -> None:
     )
     row = starting(found, "✗ endToEndLatency.p99")
     assert row.split(maxsplit=2)[2].startswith("missed")
-    assert row.endswith("900  could no longer hold when the run was ended early (900 samples)")
+    assert row.endswith("900  could no longer be met when the run was ended early (900 samples)")
 
 
 def test_received_messages_are_not_applicable_without_consumers() -> None:

@@ -1,4 +1,4 @@
-"""Objectives that can no longer hold, compared with the verdict at the end."""
+"""Objectives that can no longer be met, compared with the verdict at the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ P99 = objective({"endToEndLatency": {"p99": "100ms"}})
     bound=st.integers(1, 4000),
     p=st.sampled_from([50, 90, 99]),
 )
-def test_a_percentile_is_foregone_if_the_histogram_breaks_its_bound(
+def test_a_percentile_is_unattainable_if_the_histogram_breaks_its_bound(
     seed: int, size: int, bound: int, p: int
 ) -> None:
     """Never if the bound is kept at the end, always if it is broken by more than the width of a bucket."""
@@ -50,12 +50,12 @@ def test_a_percentile_is_foregone_if_the_histogram_breaks_its_bound(
     values = np.random.default_rng(seed).integers(0, bound * 100 // p + 2, size)
     threshold, whole = exceeds(judged), histogram(values)
     assert threshold is not None and whole is not None
-    foregone = (
+    unattainable = (
         certainly_missed([judged], size, {judged.name: int((values >= threshold).sum())})
         is not None
     )
-    assert whole.percentile(p) > bound or not foregone
-    assert foregone or whole.percentile(p) <= bound * 1.001 + 1
+    assert whole.percentile(p) > bound or not unattainable
+    assert unattainable or whole.percentile(p) <= bound * 1.001 + 1
 
 
 @given(value=st.integers(0, 1 << 50), bound=st.integers(1, 1 << 50))
@@ -130,7 +130,7 @@ def test_the_first_broken_objective_is_named() -> None:
         {"publishLatency": {"p99": {"min": "1ms"}}},
     ],
 )
-def test_lower_bounds_and_means_are_never_foregone(section: dict[str, object]) -> None:
+def test_lower_bounds_and_means_are_never_unattainable(section: dict[str, object]) -> None:
     """The rest of the hold may still meet them."""
     judged = objective(section)
     assert exceeds(judged) is None
@@ -168,7 +168,7 @@ def test_the_lowest_rate_has_samples_enough_for_each_window() -> None:
     ) == pytest.approx(3500)
 
 
-def test_an_objective_in_windows_is_never_foregone() -> None:
+def test_an_objective_in_windows_is_never_unattainable() -> None:
     """Late messages do not decide how many windows miss."""
     windowed = parse_slo(
         {
@@ -197,7 +197,7 @@ def test_a_broadcast_has_a_sample_for_each_subscriber() -> None:
 
 
 class TestEndedEarly:
-    """A run that was ended because an objective could no longer hold."""
+    """A run that was ended because an objective could no longer be met."""
 
     def judged(self, section: dict[str, object], **changed: Any) -> Verdict:
         return evaluate_ended(parse_slo(section), made(**changed), Limits(), "endToEndLatency.p99")
@@ -212,7 +212,7 @@ class TestEndedEarly:
         (missed,) = verdict.having(Outcome.MISSED)
         assert (
             missed.text
-            == "endToEndLatency.p99: could no longer hold when the run was ended early (900 samples)"
+            == "endToEndLatency.p99: could no longer be met when the run was ended early (900 samples)"
         )
         assert [f.objective.name for f in verdict.having(Outcome.NO_DATA)] == [
             "endToEndLatency.p99.9"

@@ -170,7 +170,7 @@ def test_all_problems_are_reported_with_path_and_suggestion() -> None:
         ({"endToEndLatency": {"p100": "1s"}}, "largest"),
         ({"endToEndLatency": {"p99": "1s", "p99.0": "2s"}}, "same percentile"),
         ({"endToEndLatency": {"p99": "5 parsecs"}}, "duration"),
-        ({"endToEndLatency": {"p99": "0ms"}}, "can never hold"),
+        ({"endToEndLatency": {"p99": "0ms"}}, "'0ms' can never be met"),
         ({"endToEndLatency": {"p99": "-5ms"}}, "negative"),
         ({"endToEndLatency": {"min": "5ms"}}, "either way"),
         ({"endToEndLatency": {99: "5ms"}}, "not a statistic"),
@@ -192,16 +192,27 @@ def test_all_problems_are_reported_with_path_and_suggestion() -> None:
         ({"throughput": "5__0/s"}, "not a rate"),
         ({"throughput": "5_/s"}, "not a rate"),
         ({"loss": "5_"}, "whole number"),
-        ({"throughput": "0/s"}, "holds for every run"),
+        ({"throughput": "0/s"}, "'0/s' is always met"),
         ({"sent": 5000}, "not a share"),
         ({"sent": "%"}, "not a percentage"),
         ({7: 1}, "not a metric"),
+        ({"p99": "50ms"}, "'p99' is a statistic, not a metric"),
+        ({"max": "50ms"}, "'max' is a statistic, not a metric"),
     ],
 )
 def test_a_wrong_bound_has_a_message_of_its_own(section: dict[Any, Any], message: str) -> None:
     ((path, text, _),) = problems(section)
     assert message in text
     assert path[0] == next(iter(section))
+
+
+def test_the_remedy_of_an_unknown_metric_names_metrics_and_similar_keys() -> None:
+    """Keys that are not metrics, such as ``window``, are suggested only to one who misspelled them."""
+    (unlike, alike, statistic) = problems({"zzz": 1, "wndow": "5s", "p99": "50ms"})
+    assert unlike[2].startswith("known: throughput, ")
+    assert not {"window", "buckets", "custom", "whole"} & set(unlike[2].split(", "))
+    assert alike[2] == "did you mean window?"
+    assert statistic[2] == "write endToEndLatency: {p99: 50ms}"
 
 
 @given(st.floats(1e-6, 1, exclude_min=True))

@@ -606,7 +606,7 @@ def test_excused_duplicates_are_in_the_text() -> None:
     run = made(counts={"duplicates": 3, "resent": 2, "duplicates_of_resent": 2}, forgotten=1)
     (found,) = evaluate(parse_slo({}, implicit=(EXACTLY_ONCE,)), run, Limits()).findings
     assert found.text == (
-        "duplicates 1 > 0: 1 too many (1 of 100 000 deliveries, besides 2 of messages sent again to a broker that had forgotten the session)"
+        "duplicates 1 > 0: 1 too many (1 of 100 000 deliveries, 2 further duplicates are excused: sent again to a broker that had forgotten the session)"
     )
 
 
