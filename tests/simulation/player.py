@@ -60,10 +60,12 @@ def _load_all() -> None:
     import concurrent.futures.thread
     import pkgutil
 
+    import numpy.random
     import pyarrow.parquet
 
     import pytest_loadtest
 
+    assert numpy.random  # which keeps the kind of lock that it finds
     assert concurrent.futures.thread
     assert pyarrow.parquet
     for package in (
@@ -285,8 +287,19 @@ class SimulatedFleet:
             process.stops.append((pause.begin, pause.end))
             process.stops.sort()
             self.target.truth.pauses.append((worker, pause.begin, pause.end))
+        self._simulation.disk_delay = self._disk_delay
         for kill in self.target.faults("kill"):
             self._simulation.at(kill.begin, partial(self._kill, f"w{kill.values['worker']}"))
+
+    def _disk_delay(self, process: str) -> int:
+        """Return how long a write of a process takes longer now, ns."""
+        delays = [
+            int(slow.values["by"])
+            for slow in self.target.faults("slow-disk")
+            if process == f"w{slow.values['worker']}"
+            and slow.begin <= self._simulation.now < slow.end
+        ]
+        return max(delays, default=0)
 
 
 def _request(world: World, name: str) -> Any:
