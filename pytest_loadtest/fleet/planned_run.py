@@ -134,10 +134,10 @@ class PlannedRun:
     def reports(self, brought: Sequence[RunStep]) -> list[list[PhaseFinished]]:
         """Return the members' reports on the phase of each workload; none if it had no phase."""
         finished = [step.finished for step in _steps(brought, PhaseDone)]
-        return [
-            [report for report in of_workload if report is not None]
-            for of_workload in zip(*finished, strict=True)
-        ]
+        reports = []
+        for of_workload in zip(*finished, strict=True):
+            reports.append([report for report in of_workload if report is not None])
+        return reports
 
     def end_phases(self, reports: Sequence[Sequence[PhaseFinished]]) -> None:
         """Check and complete the phases that ended.

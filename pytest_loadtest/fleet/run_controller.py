@@ -199,9 +199,11 @@ class RunController:
             self.spark.wait_until_ready()
             load_samplers(workload.part.profile.driver.name for workload in workloads)
         reports = planned.reports(brought)
-        planned.clocks.relate(
-            [load for load, of_load in zip(workloads, reports, strict=True) if of_load]
-        )
+        ended = []
+        for workload, of_workload in zip(workloads, reports, strict=True):
+            if of_workload:
+                ended.append(workload)
+        planned.clocks.relate(ended)
         planned.end_phases(reports)
         following = [script.next() for script in planned.scripts]
         if not any(following):

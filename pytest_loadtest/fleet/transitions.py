@@ -454,12 +454,18 @@ _ROWS: Final[tuple[tuple[States, Events, Action, tuple[type[State] | type[Same],
 )
 # fmt: on
 
+
+def _states_after(
+    state: type[State], leads_to: Sequence[type[State] | type[Same]]
+) -> tuple[type[State], ...]:
+    """Return the states in which the action of a row can end, about one state before it."""
+    if not leads_to:
+        return (state,)
+    return tuple(state if issubclass(after, Same) else after for after in leads_to)
+
+
 TABLE: Final[Mapping[tuple[type[State], type[Event]], Transition]] = {
-    (state, event): Transition(
-        action,
-        tuple(state if issubclass(following, Same) else following for following in leads_to)
-        or (state,),
-    )
+    (state, event): Transition(action, _states_after(state, leads_to))
     for states, events, action, leads_to in _ROWS
     for state in states
     for event in events
