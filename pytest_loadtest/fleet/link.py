@@ -204,7 +204,9 @@ class Link:
             case CommandAnswer(_, answer):
                 self.answers.put(answer)
             case TakeRole():
-                raise WorkerError(f"a second role in run {self.key} (internal error)")
+                raise WorkerError(
+                    f"the controller gave a second role in run {self.key} (internal error)"
+                )
             case _:
                 assert_never(message)
         return None

@@ -70,8 +70,8 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
         raise UsageError(
-            f"load.set_consumers({argument!r}): from 0 to {most}, the profile's "
-            "consumerPerSubscription; raise it there"
+            f"load.set_consumers({argument!r}): not from 0 to {most}, the profile's "
+            "consumerPerSubscription: raise it in the profile"
         )
     at = max(now - record.start, 0) + CHANGE_IN
     if kind != "end" and at >= record.duration:

@@ -79,7 +79,8 @@ def _carry_out(broker: Broker, disturbance: Disturbance) -> None:
     if disturbance.number is None:
         if disturbance.action != "restart":
             raise UsageError(
-                f"{broker.facts.name}: name one process of a cluster, e.g. "
+                f"cannot {disturbance.action} {broker.facts.name} as a whole: name one process of "
+                "a cluster, e.g. "
                 f"load.{disturbance.action}_{disturbance.role}(1)"
             )
         return broker.restart(kill=disturbance.kill)

@@ -4,10 +4,10 @@ the watch.
 A run is a state machine (:mod:`~pytest_loadtest.fleet.transitions`), whose states follow each other
 like this::
 
-    Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …              between two steps
-                                              │   └───▶ DrivingLoad ──▶ Working …  a phase of load
-                                              └───────▶ Concluded ──▶ Ended    the run has its results
-    each of them ──▶ GivenUp ──▶ Ended                                         the run cannot continue
+    Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …      between two steps
+                                          │   └───▶ DrivingLoad ──▶ Working …   a phase of load
+                                          └───────▶ Concluded ──▶ Ended         it has results
+    Gathering ──▶ Ended; each of the others ──▶ GivenUp ──▶ Ended               it cannot continue
 
 Messages of workers arrive through :meth:`Rendezvous.receive`, in the controller's process and from
 any thread (local fleet: the thread that drives load; xdist: execnet's receivers and the main loop);

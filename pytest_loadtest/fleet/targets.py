@@ -106,7 +106,7 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
             parse_endpoints(kind.name, subscribers)
     if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
         raise UsageError(
-            f"admin URL {masked(admin)!r}: it begins with http:// or https://: write "
+            f"admin URL {masked(admin)!r} does not begin with http:// or https://: write "
             "http://HOST:8080"
         )
 

@@ -104,8 +104,9 @@ def _ignore(run: Run, event: Event, now: int, worker: str) -> Effects:
 
 
 def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
-    """Give the run up, because of an event that the fleet must not make now. The sender gets the
-    error too, if it is no member.
+    """Give the run up, because of an event that has no row in this state.
+
+    The sender gets the error too, if it is no member.
 
     :raises WorkerError: the event is the controller's own, and no worker is left that could get the
         error.
@@ -113,8 +114,8 @@ def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
     sender = f"worker {worker}" if worker else "the controller"
     name = type(event).__name__
     error = WorkerError(
-        f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal "
-        "error)"
+        f"run {run.key}, {run.state.text}: {sender} sent {name}, which is not allowed in this "
+        "state (internal error)"
     )
     is_told = worker in run.members and not isinstance(run.state, GivenUp | Ended)
     if not worker and isinstance(run.state, GivenUp | Ended):
