@@ -408,7 +408,7 @@ def test_the_tests_that_the_package_names_exist() -> None:
     assert len(named) >= 10
     assert [name for name in named if f"def {name}(" not in text] == []
     catalogue = FAULTS.read_text(encoding="utf-8")
-    faults = re.findall(r"fault ``([\w-]+)``", fleet.__doc__)
+    faults = re.findall(r"fault\s+``([\w-]+)``", fleet.__doc__)
     assert len(faults) >= 5
     assert [name for name in faults if f"| `{name}` |" not in catalogue] == []
 
