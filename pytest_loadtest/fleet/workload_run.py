@@ -8,41 +8,40 @@ what was planned: such samples are never judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import secrets
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.drivers import undelivered_function
-from pytest_loadtest.drivers.base import NO_ANSWER, DriverFacts, add_worker_counts
+from pytest_loadtest.drivers.base import NO_ANSWER
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.outages import Outages
+from pytest_loadtest.fleet.outputs import workload_folder
 from pytest_loadtest.fleet.phase_record import PhaseRecord, messages_due
-from pytest_loadtest.fleet.run_description import describe_run
+from pytest_loadtest.fleet.run_description import DescribedWorkload
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.pipeline.run_file import (
     RunClock,
-    RunFile,
     write_columns,
 )
-from pytest_loadtest.plan.connecting import opened_consumers, opened_each
+from pytest_loadtest.plan.connecting import opened_each
 from pytest_loadtest.plan.plan import profile_pool
-from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.pacing import StreamCounts
-from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.early import exceeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.fleet.messages import Disturbance, Part, PhaseFinished
+    from pytest_loadtest.fleet.messages import Disturbance, PhaseFinished, Request
+    from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
@@ -50,57 +49,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.due_messages import DueMessages
     from pytest_loadtest.verdict.objectives import Objective
 
-CONNECT_IN: Final = 200_000_000
-"""ns until all workers have received the instant from which paced connections count."""
-LONG_CONNECTING: Final = 5 * SECOND
-"""What takes longer is announced."""
 
-
-@dataclass(kw_only=True)
-class WorkloadRun:
-    """One workload.
-
-    :param name: its name if there are several, otherwise empty.
-    :param root: its folder; recorded phases have folders below it.
-    :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or
-        a URI.
-    :param used: the number of messages that each stream has sent so far.
-    :param record: the phase in progress, or the last one; None before the first.
-    :param outages: the outages of its target in this phase.
-    """
-
-    name: str
-    part: Part
-    plan: Plan
-    root: Path
-    nonce: int
-    test: str
-    source: str
-    run: str
-    workers: Sequence[str]
-    broker: Broker | None = None
-    facts: DriverFacts | None = None
-    record: PhaseRecord | None = None
-    folder: Path | None = None
-    clock: WallClock = field(default_factory=WallClock)
-    started: float | None = None
-    outages: Outages = field(default_factory=lambda: Outages(0))
-    used: StreamCounts | None = None
-    host_clocks: tuple[RunClock, ...] = ()
-    samples: str | None = None
-    unanswered: bool = False
-    """The target left messages of the current phase without an answer: it may hang."""
-    went_away: str | None = None
-    """Which clients lost a target that had answered in the current phase and then fell silent; None
-    if it was there at the end.
-    """
-
-    @property
-    def location(self) -> str | None:
-        """The place of the current phase's samples; None if it is the folder or if none are kept."""
-        if self.samples is None or self.folder is None:
-            return None
-        return f"{self.samples}/{self.folder.name}"
+class WorkloadRun(DescribedWorkload):
+    """One workload of a run: its target, and its phases from their begin to their end."""
 
     @property
     def scale(self) -> str:
@@ -157,28 +108,6 @@ class WorkloadRun:
             timely_bounds=timely_bounds,
             timely_seconds=timely_seconds,
         )
-
-    def first_connection(self, clients: str, now: int, announce: Callable[[str], None]) -> int:
-        """Return the instant from which all workers count their paced connections, ns.
-
-        :param clients: ``consumers`` or ``producers``.
-        :param now: ns of the clock.
-        :param announce: shows a line about connecting that takes long.
-        """
-        plan = self.plan
-        count = plan.topology.streams if clients == "producers" else opened_consumers(plan)
-        rate = plan.profile.connect_rate
-        assert rate is not None
-        duration = round(count / rate * SECOND)
-        if duration > LONG_CONNECTING:
-            announce(
-                f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which "
-                f"takes {format_duration(duration)}"
-            )
-        # Each worker makes its clients first.
-        client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
-        setup = count // len(self.workers) * client.setup_time
-        return now + CONNECT_IN + setup
 
     def relate_clocks(
         self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]
@@ -311,38 +240,41 @@ class WorkloadRun:
         planned = self.current.planned_load() if ended else None
         replace(self.run_file(), ended=ended, planned=planned).write(self.folder)
 
-    def run_file(self) -> RunFile:
-        """Return the content of ``run.json``, for the aggregation of the run's samples."""
-        return describe_run(self)
 
-    def set_driver_facts(self, facts: DriverFacts) -> None:
-        """Set the client's settings, with those of an OMB driver file that have no effect.
+def make_workloads(
+    request: Request,
+    plans: Sequence[Plan],
+    members: Sequence[str],
+    session: Path,
+    options: Options,
+) -> list[WorkloadRun]:
+    """Return the workloads of a run, each with a folder and a nonce of its own.
 
-        Losses are unknown before the load.
-        """
-        self.facts = replace(
-            facts,
-            not_applied={**self.part.profile.not_applied, **facts.not_applied},
-            losses=None,
-            forgotten=None,
-            incidents={},
+    :param session: the folder of the session's results.
+    """
+    run = secrets.token_hex(4)
+    several = len(plans) > 1
+    workloads = []
+    for number, (part, plan) in enumerate(zip(request.parts, plans, strict=True)):
+        profile_name = part.profile.name
+        root = workload_folder(session, request.nodeid, request.attempt, profile_name)
+        samples = options.samples
+        if samples:
+            samples = f"{samples}/{root.relative_to(options.results).as_posix()}"
+        workload = WorkloadRun(
+            name=profile_name if several else "",
+            part=part,
+            plan=plan,
+            root=root,
+            samples=samples,
+            nonce=secrets.randbits(32),
+            test=request.nodeid,
+            source=request.source,
+            run=f"{run}-{number}" if several else run,
+            workers=tuple(members),
         )
-
-    def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
-        """Add what differs on a worker after the load, e.g. lost connections.
-
-        The facts so far are the lead's, from before the load.
-        """
-        if self.facts is None:
-            return
-        applied = dict(self.facts.applied)
-        for worker, report in facts.items():
-            if report is None:
-                continue
-            for key, value in report.applied.items():
-                if self.facts.applied.get(key) != value:
-                    applied[f"{key} ({worker})"] = value
-        self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
+        workloads.append(workload)
+    return workloads
 
 
 def _is_silence(disconnected: str) -> bool:

@@ -42,6 +42,7 @@ from pytest_loadtest.fleet.messages import (
     TakeRole,
     UsageFound,
 )
+from pytest_loadtest.fleet.outputs import store_part
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
@@ -170,13 +171,13 @@ class GangController:
         The channel waits for this, so memory is bounded.
         """
         try:
-            self._run_controller.store(message.target, message.part, message.last)
+            session = self._run_controller.folder
+            store_part(session, message.target, message.part, last=message.last)
         except OSError as error:
             # On use: it loads numpy, which a session without load tests must not.
             from pytest_loadtest.engine.sample_files import unwritten
 
-            folder = self._run_controller.folder
-            failure = unwritten(f"worker {worker}", "samples", folder, error, None)
+            failure = unwritten(f"worker {worker}", "samples", session, error, None)
             self.rendezvous.receive(worker, Failed(message.key, failure))
         self.rendezvous.receive(worker, StoresSamples(message.key))
 
@@ -212,9 +213,9 @@ class GangController:
 
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")
-        return self._stop or (
-            str(session.shouldstop) if session is not None and session.shouldstop else None
-        )
+        if self._stop or session is None or not session.shouldstop:
+            return self._stop or None
+        return str(session.shouldstop)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
@@ -266,26 +267,24 @@ class GangController:
         )
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them
-        by the phase of the report.
+        """Report a load test whose lead died as an error, not as failed.
 
-        If the run has its results, the lead died in the body, and the test has failed.
+        pytest distinguishes them by the phase of the report. If the run has its results, the lead
+        died in the body, and the test has failed.
         """
         collections = getattr(sched, "_collections", {}).values()
-        indexes = {
-            i
-            for collection in collections
-            for i in self._load_items
-            if i < len(collection) and collection[i] == crashitem
-        }
-        with self.rendezvous.lock:
-            runs = [
-                run
-                for key, run in self.rendezvous.runs.items()
-                if key[0] in indexes and run.members
-            ]
+        indexes = set()
+        for collection in collections:
+            for index in self._load_items:
+                if index < len(collection) and collection[index] == crashitem:
+                    indexes.add(index)
         if not indexes:
             return
+        runs = []
+        with self.rendezvous.lock:
+            for key, run in self.rendezvous.runs.items():
+                if key[0] in indexes and run.members:
+                    runs.append(run)
         if runs and runs[-1].concluded:
             report.when = "call"
         else:
@@ -303,11 +302,10 @@ class GangController:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Let the three reports of a test share its properties: pytest keeps them all, and each
-        comes with a copy from the worker.
+        """Let the three reports of a test share its properties.
 
-        The report of a load test whose lead died is followed by one of its teardown: pytest-html
-        shows no test without it.
+        pytest keeps them all, and each comes with a copy from the worker. The report of a load test
+        whose lead died is followed by one of its teardown: pytest-html shows no test without it.
         """
         if report.user_properties == self._properties:
             report.user_properties = list(self._properties)
@@ -319,8 +317,9 @@ class GangController:
         return result
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Release the workers at once: execnet would wait five seconds for one that waits for a
-        message or for its next test.
+        """Release the workers at once.
+
+        execnet would wait five seconds for one that waits for a message or for its next test.
         """
         self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
@@ -338,8 +337,10 @@ class GangWorker:
     def __init__(
         self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None
     ) -> None:
-        """:param describe: describes a load test for the controller, which reports the test if this
-        worker dies as its lead.
+        """Connect this worker to the controller.
+
+        :param describe: describes a load test for the controller, which reports the test if this
+            worker dies as its lead.
         """
         self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
