@@ -68,7 +68,7 @@ class Metric:
             fixture's property.
     :param key: in ``results.json``, below ``latencies`` or ``counts``.
     :param label: in sentences and reports: ``end-to-end``.
-    :param row: in a table of latencies, where it differs from the label.
+    :param indented: in a table of latencies it is a part of the row above.
     :param floor: a bound without ``min`` or ``max`` is a lower one.
     :param meaning: one sentence for the reference and the schema of profiles.
     :param needs: the metric does not apply to a run without one of these.
@@ -92,7 +92,7 @@ class Metric:
     attribute: str = ""
     key: str = ""
     label: str = ""
-    row: str = ""
+    indented: bool = False
     form: Form
     floor: bool = False
     meaning: str = ""
@@ -162,13 +162,13 @@ CATALOGUE: Final = (
     # windows have it, so that a miss in one of them can be attributed to the generator's own
     # pauses.
     Metric(
-        name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
+        name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", indented=True, always=True,
         exported=False, per_bucket=True, per_worker=True, per_window=True, absent="nothing was sent",
     ),
     # It is to the receive side what own send delay is to the send side. With the kernel's stamps it
     # is not part of end-to-end latency.
     Metric(
-        name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag", row="until we took it",
+        name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag",
         needs=(Need.CONSUMERS,), per_bucket=True, per_worker=True, per_window=True, per_interval=True, drifts=True,
         meaning="taken by the client − received by the kernel; not in end-to-end latency",
         absent="the client stamps arrivals itself, or nothing was received",
@@ -178,13 +178,13 @@ CATALOGUE: Final = (
     # rows (decision 016).
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
-        row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
+        needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
         absent=_NOT_COMPLETE,
         lengthened_by=_OF_COPIES,
     ),
     Metric(
-        name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread", row="first to last",
+        name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
         meaning="of the same: the last copy received − the first",
         absent=_NOT_COMPLETE,
@@ -213,13 +213,13 @@ CATALOGUE: Final = (
     # Lateness is below zero if a message came early. HDR histograms have no negative values, so
     # each side of due is counted by itself.
     Metric(
-        name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
+        name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: received − due; below zero where one came early",
         lengthened_by=_OF_COPIES,
     ),
     Metric(
-        name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
+        name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness",
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
         meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
     ),
@@ -231,7 +231,7 @@ CATALOGUE: Final = (
     ),
     # A value for each subscription of each topic, not for each message.
     Metric(
-        name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap", row="without delivery",
+        name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap",
         needs=(Need.CONSUMERS,), never_came="subscriptions", absent=NOT_RECEIVED,
         meaning="of each subscription of each topic: the longest time in which it received nothing, from the start of the phase to its end",
         lengthened_by=_OF_COPIES,

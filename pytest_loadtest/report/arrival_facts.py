@@ -45,7 +45,7 @@ def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
     # Means of the same messages can be subtracted, percentiles cannot.
     if counts["received"] != measured.count("sent") * measured.subscriptions:
         return
-    until = "" if lag is None else f", then {format_duration(lag.mean)} until we took them"
+    until = "" if lag is None else f", then {format_duration(lag.mean)} of receive lag"
     yield (
         "at target",
         f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival{until}",

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 CURVES: Final = {
     "curve": ("Latency by percentile", ALWAYS),
     "broadcast": (
-        "Broadcast: until all subscribers have a message, and from the first of them to the last",
+        "Broadcast completion and spread",
         ("completion", "spread"),
     ),
     "opening": ("Opening connections", ("connect", "subscribe", "reconnect")),
-    "lateness": ("Delayed messages: after due and before due", ("lateness", "earliness")),
+    "lateness": ("Delayed messages: lateness and earliness", ("lateness", "earliness")),
 }
 """Charts by their name: a title, and the kinds of latency in them."""
 
