@@ -109,6 +109,11 @@ class Engine:
         """The start of the phase, ns of the clock."""
         return self._start
 
+    @property
+    def end(self) -> int:
+        """The planned end of the phase, ns of the clock; a change may move it."""
+        return self._end
+
     def step(self, planned: int, now: int) -> int | None:
         """Do everything that is due.
 
@@ -273,11 +278,20 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         begun, now = now, clock()
         for engine in active:
             engine.note_pause(begun, now)
-        # At least a tick after this one, even if a message is due earlier: all that become due
-        # until then share the cost of one tick.
-        due = max(min(due for _, due in steps if due is not None), now + TICK)
+        due = _next_tick(active, min(due for _, due in steps if due is not None), now)
         planned = min(due, now + PAUSE) if receives else due
         # Waiting is left to the drivers, which move bytes in this time; several drivers share the
         # time, as each waits on its own sockets.
         for engine in active:
             engine.driver.poll((planned - now) // len(active))
+
+
+def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:
+    """Return when to tick next. :param due: when something is due."""
+    # At least a tick after this one, even if a message is due earlier: all that become due until
+    # then share the cost of one tick.
+    tick = max(due, now + TICK)
+    # In the last tick of a phase the message would be sent after the end, and count as too late.
+    if any(now < due < engine.end <= tick for engine in engines):
+        return due
+    return tick

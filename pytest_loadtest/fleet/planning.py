@@ -8,7 +8,6 @@ is given.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -234,9 +233,19 @@ def installed_versions() -> dict[str, str]:
             *(package for kind in kinds().values() for package in (kind.package, *kind.packages)),
         )
     ):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[package] = version(package)
+        installed = _installed_version(package)
+        if installed is not None:
+            versions[package] = installed
     return versions
+
+
+@cache
+def _installed_version(package: str) -> str | None:
+    """Return the version of a package, or None. Each look parses the package's metadata, and every phase asks for all of them."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def costs_file() -> Path:

@@ -8,7 +8,6 @@ what was planned: such samples are never judged.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -167,17 +166,16 @@ class WorkloadRun:
             timely_seconds=timely_seconds,
         )
 
-    def first_connection(self, clients: str, announce: Callable[[str], None]) -> int:
-        """Return the instant from which all workers count their paced connections, ns; announce
-        what takes long.
+    def first_connection(self, clients: str, now: int, announce: Callable[[str], None]) -> int:
+        """Return the instant from which all workers count their paced connections, ns.
 
         :param clients: ``consumers`` or ``producers``.
+        :param now: ns of the clock.
+        :param announce: shows a line about connecting that takes long.
         """
         plan = self.plan
-        count, rate = (
-            plan.topology.streams if clients == "producers" else opened_consumers(plan),
-            plan.profile.connect_rate,
-        )
+        count = plan.topology.streams if clients == "producers" else opened_consumers(plan)
+        rate = plan.profile.connect_rate
         assert rate is not None
         duration = round(count / rate * SECOND)
         if duration > LONG_CONNECTING:
@@ -185,10 +183,10 @@ class WorkloadRun:
                 f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which "
                 f"takes {format_duration(duration)}"
             )
+        # Each worker makes its clients first.
         client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
-        return (
-            time.monotonic_ns() + CONNECT_IN + count // len(self.workers) * client.setup_time
-        )  # each worker makes its clients first
+        setup = count // len(self.workers) * client.setup_time
+        return now + CONNECT_IN + setup
 
     def relate_clocks(
         self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]

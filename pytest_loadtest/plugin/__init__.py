@@ -1,1 +1,4 @@
-"""The pytest plugin: options, hooks, fixtures. It forwards to the other packages and decides nothing."""
+"""The pytest plugin: options, hooks, fixtures.
+
+It forwards to the other packages and decides nothing.
+"""

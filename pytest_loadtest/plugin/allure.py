@@ -1,7 +1,10 @@
-"""Load tests in Allure's report, which allure-pytest writes in its own hooks: a file for each result.
+"""Load tests in Allure's report.
 
-It counts the body alone as a test's duration, and load runs in the setup. A test whose worker died has no result at all, since only workers
-write results. And ``allure.attach`` in a fixture has no test to attach to on a member, where allure-pytest's hooks are silent.
+allure-pytest writes it in its own hooks: a file for each result.
+
+It counts the body alone as a test's duration, and load runs in the setup. A test whose worker died
+has no result at all, since only workers write results. And ``allure.attach`` in a fixture has no
+test to attach to on a member, where allure-pytest's hooks are silent.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ def writes_allure(config: pytest.Config) -> bool:
 
 
 class AllureDuration:
-    """A plugin of pytest and of Allure: a load test's duration begins with its setup. Ordinary tests keep Allure's."""
+    """A plugin of pytest and of Allure: a load test's duration begins with its setup.
+
+    Ordinary tests keep Allure's.
+    """
 
     def __init__(self) -> None:
         self._setup: tuple[int, int] | None = None  # start and end, ms since the epoch
@@ -75,9 +81,12 @@ def silence_allure(config: pytest.Config, is_member: Callable[[], bool]) -> None
 
 
 def allure_result(item: pytest.Item) -> Any:
-    """Return a result of Allure that identifies the test: its history, labels and name are those that its worker would write.
+    """Return a result of Allure that identifies the test.
 
-    :returns: an ``allure_commons.model2.TestResult``; None if this version of allure-pytest does not have the needed functions.
+    Its history, labels and name are those that its worker would write.
+
+    :returns: an ``allure_commons.model2.TestResult``; None if this version of allure-pytest does
+        not have the needed functions.
     """
     from allure_commons.model2 import Label, Parameter, TestResult
     from allure_commons.utils import md5, represent, uuid4
@@ -92,21 +101,28 @@ def allure_result(item: pytest.Item) -> Any:
     except ImportError:
         return None
     full_name = allure_full_name(item)
-    values = item.callspec.params if hasattr(item, "callspec") else {}
+    values: dict[str, Any] = {}
+    if hasattr(item, "callspec"):
+        values = item.callspec.params
     labels = [*allure_labels(item), *allure_suite_labels(item), ("framework", "pytest")]
+    parameters = [Parameter(name=name, value=represent(value)) for name, value in values.items()]
+    sorted_values = [values[name] for name in sorted(values)]
     return TestResult(
         uuid=uuid4(),
         name=allure_title(item) or item.name,
         fullName=full_name,
         testCaseId=md5(full_name),
-        historyId=md5(full_name, *(values[name] for name in sorted(values))),
+        historyId=md5(full_name, *sorted_values),
         labels=[Label(name=name, value=value) for name, value in labels],
-        parameters=[Parameter(name=name, value=represent(value)) for name, value in values.items()],
+        parameters=parameters,
     )
 
 
 def write_crashed(result: Any, report: pytest.TestReport) -> None:
-    """Write the result of a test whose worker died. :param result: see :func:`allure_result`. :param report: pytest's, with its times."""
+    """Write the result of a test whose worker died.
+
+    :param result: see :func:`allure_result`. :param report: pytest's, with its times.
+    """
     from allure_commons import plugin_manager
     from allure_commons.model2 import Status, StatusDetails
 

@@ -1,7 +1,8 @@
 """The pytest plugin: options, markers, fixtures and hooks.
 
-pytest calls it in every process: the only one, xdist's controller, and each of its workers. Nothing heavy is imported here, because this
-module is loaded by every pytest run of every project that has the package installed.
+pytest calls it in every process: the only one, xdist's controller, and each of its workers. Nothing
+heavy is imported here, because this module is loaded by every pytest run of every project that has
+the package installed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
     (
-        "load(profile, broker=None, target=None, admin=None, live=False, judge=True, search=None, matrix=None, **keys): drive a profile's"
-        " load; keys override those of the profile; broker, target and admin override the options of that name"
+        "load(profile, broker=None, target=None, admin=None, live=False, judge=True, search=None,"
+        " matrix=None, **keys): drive a profile's load; keys override those of the profile;"
+        " broker, target and admin override the options of that name"
     ),
     "soak: a load test of many hours; deselected unless selected by -m or by its node id",
 )
@@ -46,13 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the markers. On a worker of another host, which lacks the controller's folders, pytest chooses its temporary folder itself."""
+    """Add the markers.
+
+    On a worker of another host, which lacks the controller's folders, pytest chooses its temporary
+    folder itself.
+    """
     basetemp = config.option.basetemp
-    if (
-        "loadtest_host" in getattr(config, "workerinput", {})
-        and basetemp
-        and not Path(basetemp).parent.is_dir()
-    ):
+    is_elsewhere = "loadtest_host" in getattr(config, "workerinput", {})
+    if basetemp and is_elsewhere and not Path(basetemp).parent.is_dir():
         config.option.basetemp = None
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -85,7 +88,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect soak tests that were not selected explicitly; check every load test before anything is started."""
+    """Deselect soak tests that were not selected explicitly.
+
+    Check every load test before anything is started.
+    """
     from pytest_loadtest.plugin.selection import deselect_soak
 
     deselect_soak(config, items)
@@ -106,9 +112,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     start_fleet(session.config)
     loads = session.config.stash[_SESSION] = LoadSession(session.config)
-    session.config.pluginmanager.register(
-        loads, "loadtest-session"
-    )  # for the hooks that get no config
+    # For the hooks that get no config.
+    session.config.pluginmanager.register(loads, "loadtest-session")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,13 +137,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def load_matrix(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The keys of the profile that this test changes: a combination of its ``matrix``, or the parameter of ``parametrize``."""
+    """The keys of the profile that this test changes.
+
+    They are a combination of its ``matrix``, or the parameter of ``parametrize``.
+    """
     return dict(getattr(request, "param", {}))
 
 
 @pytest.fixture
 def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
-    """The result of the load that the test's profile describes. The load is driven before the body runs.
+    """The result of the load that the test's profile describes.
+
+    The load is driven before the body runs.
 
     With ``@pytest.mark.load(live=True)`` the body drives it: ``load.start()`` returns the result.
     """
@@ -151,10 +161,14 @@ def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Judge what the body did not, as part of the call, so that xfail, ``--pdb`` and reports treat a miss like any failure."""
+    """Judge what the body did not, as part of the call.
+
+    So xfail, ``--pdb`` and reports treat a miss like any failure.
+    """
     __tracebackhide__ = True
     result = yield
-    # A method of unittest.TestCase returns, and its exceptions are kept here (private) for the report.
+    # A method of unittest.TestCase returns, and its exceptions are kept here (private) for the
+    # report.
     if item.get_closest_marker("load") and not getattr(item, "_excinfo", None):
         from pytest_loadtest.plugin.session import ensure_judged
 
@@ -166,7 +180,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report a broken run as pytest's *error* with a readable message; convert properties to types that xdist can transfer."""
+    """Report a broken run as pytest's *error* with a readable message.
+
+    Convert properties to types that xdist can transfer.
+    """
     report = yield
     if item.get_closest_marker("load"):
         from pytest_loadtest.plugin.session import forget, plain, report_error
@@ -182,11 +199,9 @@ def pytest_runtest_makereport(
 def pytest_assertrepr_compare(
     config: pytest.Config, op: str, left: object, right: object
 ) -> list[str] | None:
-    """Explain a failed comparison such as ``load.end_to_end.p99 <= ms(50)``: by how much the value is over."""
-    if (
-        type(left).__module__ != "pytest_loadtest.values.units"
-        and type(right).__module__ != "pytest_loadtest.values.units"
-    ):
+    """Explain a failed comparison such as ``load.end_to_end.p99 <= ms(50)``: the excess."""
+    modules = {type(left).__module__, type(right).__module__}
+    if "pytest_loadtest.values.units" not in modules:
         return None
     from pytest_loadtest.values.units import compare_lines
 
@@ -201,9 +216,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if config.option.load_set:
         from pytest_loadtest.profile import setting
 
-        options += [("set", setting(*text.partition("=")[::2])) for text in config.option.load_set]
-    text = ", ".join(f"{name} {masked(value)}" for name, value in options if value)
-    return [f"loadtest: {text}, results in {config.getini('load_results')}"] if text else []
+        for text in config.option.load_set:
+            key, _, value = text.partition("=")
+            options.append(("set", setting(key, value)))
+    shown = [f"{name} {masked(value)}" for name, value in options if value]
+    if not shown:
+        return []
+    return [f"loadtest: {', '.join(shown)}, results in {config.getini('load_results')}"]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -16,12 +16,14 @@ _WORKERS = pytest.StashKey[int]()
 
 
 def remember_workers(config: pytest.Config) -> None:
-    """Note the number of workers in xdist's options, and reset these options so that none is started."""
+    """Note the number of workers in xdist's options, and reset them so that none is started."""
     number = config.option.numprocesses
     if number in ("auto", "logical"):
         number = config.hook.pytest_xdist_auto_num_workers(config=config)
     config.stash[_WORKERS] = int(number or 0) or len(config.option.tx or ()) or 1
-    config.option.numprocesses, config.option.tx, config.option.dist = None, [], "no"
+    config.option.numprocesses = None
+    config.option.tx = []
+    config.option.dist = "no"
 
 
 def print_plans(session: pytest.Session) -> None:
@@ -36,7 +38,9 @@ def print_plans(session: pytest.Session) -> None:
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         raise pytest.UsageError("--load-plan prints plans: leave out -p no:terminal")
-    workers, options, unplanned = config.stash.get(_WORKERS, 1), Options.of(config), []
+    workers = config.stash.get(_WORKERS, 1)
+    options = Options.of(config)
+    unplanned = []
     for item in session.items:
         if item.get_closest_marker("load"):
             reporter.write_line("")

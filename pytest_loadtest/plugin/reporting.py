@@ -1,6 +1,9 @@
-"""The reports of a session: HTML, files and annotations for CI systems; and texts for errors about marks.
+"""The reports of a session, and texts for errors about marks.
 
-Called on the controller at the end of the session. A report that cannot be written is a warning and changes no outcome.
+Reports are HTML, and files and annotations for CI systems.
+
+Called on the controller at the end of the session. A report that cannot be written is a warning and
+changes no outcome.
 """
 
 from __future__ import annotations
@@ -28,46 +31,57 @@ FILE = "report.html"
 
 
 def xfail_names(item: pytest.Item, error: BaseException) -> bool:
-    """Return whether the mark that made the item's error an expected one names its class, or a base of it in this package.
+    """Return whether the mark that made the item's error an expected one names its class.
 
-    ``xfail(raises=NoData)`` does, also as ``RaisesExc(NoData, match=…)``; ``raises=Exception`` would hide whatever goes wrong.
+    A base of the class in this package counts too.
+
+    ``xfail(raises=NoData)`` does, also as ``RaisesExc(NoData, match=…)``; ``raises=Exception``
+    would hide whatever goes wrong.
     """
     expected: Any = item.stash.get(xfailed_key, None)
-    raises = (
-        None
-        if expected is None
-        else getattr(expected.raises, "expected_exceptions", expected.raises)
-    )
-    named = raises if isinstance(raises, tuple) else (raises,)
+    if expected is None:
+        return False
+    named = getattr(expected.raises, "expected_exceptions", expected.raises)
+    if not isinstance(named, tuple):
+        named = (named,)
     return any(
-        isinstance(one, type) and issubclass(one, LoadtestError) and isinstance(error, one)
-        for one in named
+        isinstance(name, type) and issubclass(name, LoadtestError) and isinstance(error, name)
+        for name in named
     )
 
 
 def whose_load(item: pytest.Item) -> str:
-    """Return the source of a test's argument ``load``, as text: a fixture with its file and line, or ``parametrize``."""
+    """Return the source of a test's argument ``load``, as text.
+
+    It is a fixture with its file and line, or ``parametrize``.
+    """
     info: Any = getattr(item, "_fixtureinfo", None)
-    definitions = () if info is None else info.name2fixturedefs.get("load", ())
-    function = inspect.unwrap(definitions[-1].func) if definitions else None
-    if function is None or function.__module__.startswith(
-        "_pytest."
-    ):  # pytest passes a parameter by a fixture of its own
+    function: Any = None
+    if info is not None and info.name2fixturedefs.get("load"):
+        function = inspect.unwrap(info.name2fixturedefs["load"][-1].func)
+    # pytest passes a parameter by a fixture of its own.
+    if function is None or function.__module__.startswith("_pytest."):
         return "a parameter of `parametrize`"
     code = getattr(function, "__code__", None)
     if code is None:
         return f"the fixture {function!r}"
-    return f"the fixture at {os.path.relpath(code.co_filename, item.config.rootpath)}:{code.co_firstlineno}"
+    file = os.path.relpath(code.co_filename, item.config.rootpath)
+    return f"the fixture at {file}:{code.co_firstlineno}"
 
 
 def write_report(config: pytest.Config, controller: RunController) -> str:
-    """Write the HTML report of the session, and its path into JUnit's file. Never raises: the tests have their outcomes already.
+    """Write the HTML report of the session, and its path into JUnit's file.
 
-    :returns: a line with the report's path, or with the reason why there is none; empty if no load test has run.
+    Never raises: the tests have their outcomes already.
+
+    :returns: a line with the report's path, or with the reason why there is none; empty if no load
+        test has run.
     """
     if not controller.documents:
         return ""
-    file = Path(os.path.abspath(config.option.load_html or controller.folder / FILE))  # noqa: PTH100  # symbolic links left as they are
+    # Symbolic links are left as they are.
+    path = config.option.load_html or controller.folder / FILE
+    file = Path(os.path.abspath(path))  # noqa: PTH100
     try:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
@@ -75,16 +89,21 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
         page.write_page([controller.folder], file, Options.of(config).history)
     except Exception as error:
         return f"WARNING: no report is written to {file}: {error or type(error).__name__}"
-    if (junit := config.stash.get(xml_key, None)) is not None:
+    junit = config.stash.get(xml_key, None)
+    if junit is not None:
         junit.add_global_property("load.report", str(file))
     return f"report     {file}"
 
 
 class CiReports:
-    """A plugin that writes the files and annotations of GitHub and GitLab. :param ended: returns the runs that have ended."""
+    """A plugin that writes the files and annotations of GitHub and GitLab.
+
+    :param ended: returns the runs that have ended.
+    """
 
     def __init__(self, config: pytest.Config, ended: Callable[[], EndedRuns]) -> None:
-        self._config, self._ended = config, ended
+        self._config = config
+        self._ended = ended
         self._places: dict[str, Location] = {}
         self._warnings: list[str] = []
 
@@ -94,29 +113,31 @@ class CiReports:
             return
         from pytest_loadtest.report.ci import Location
 
-        before = None if report.when == "setup" else self._places.get(report.nodeid)
         file, line, _ = report.location
-        failed = report.failed or (before is not None and before.failed)
+        failed = report.failed
+        if report.when != "setup" and report.nodeid in self._places:
+            failed = failed or self._places[report.nodeid].failed
         self._places[report.nodeid] = Location(
             file=self._in_repository(file), line=(line or 0) + 1, failed=failed
         )
 
     def _in_repository(self, file: str) -> str:
-        """Return the path relative to the repository, as GitHub needs it; pytest's is relative to its own root folder."""
-        path, root = (
-            Path(os.path.normpath(self._config.rootpath / file)),
-            os.environ.get("GITHUB_WORKSPACE"),
-        )
-        return path.relative_to(root).as_posix() if root and path.is_relative_to(root) else file
+        """Return the path relative to the repository, as GitHub needs it.
+
+        Pytest's is relative to its own root folder.
+        """
+        path = Path(os.path.normpath(self._config.rootpath / file))
+        root = os.environ.get("GITHUB_WORKSPACE")
+        if root and path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+        return file
 
     def pytest_sessionfinish(self) -> None:
         """Write the files, when all runs are over."""
         if not self._ended():
             return
-        summary, metrics = (
-            os.environ.get("GITHUB_STEP_SUMMARY"),
-            self._config.option.load_gitlab_metrics,
-        )
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        metrics = self._config.option.load_gitlab_metrics
         for name, path, write in (
             ("GITHUB_STEP_SUMMARY", summary, self._summary),
             ("--load-gitlab-metrics", metrics, self._metrics),

@@ -1,7 +1,7 @@
 """The selection of load tests, and the checks of their marks and profiles.
 
-Called in every process while tests are collected. Every wrong mark and profile is found before anything is started, and all are reported
-together.
+Called in every process while tests are collected. Every wrong mark and profile is found before
+anything is started, and all are reported together.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.profile.merge import Variant
 
 _KEYS = ("profile", "broker", "target", "admin", "live", "judge", "search", "matrix")
 MATRIX = "load_matrix"
 _MAPPINGS = {
     "search": "search=True, or its keys: search={'start': 1000, 'hold': '30s'}",
-    "matrix": "the values to select from each axis of the profile's matrix: matrix={'messageSize': [64, 512]}",
+    "matrix": "the values to select from each axis of the profile's matrix:"
+    " matrix={'messageSize': [64, 512]}",
 }
 
 
@@ -30,7 +32,8 @@ _MAPPINGS = {
 class LoadMark:
     """The arguments of ``@pytest.mark.load``.
 
-    :param matrix: the values to select from axes of the profile's matrix. :param changes: keys that differ: ``messageSize=100``.
+    :param matrix: the values to select from axes of the profile's matrix.
+    :param changes: keys that differ: ``messageSize=100``.
     """
 
     profile: str
@@ -48,41 +51,49 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests marked soak, unless ``-m`` names the mark or their node id was given."""
     if "soak" in config.option.markexpr:
         return
-    named = [arg for arg in config.args if "::" in arg]
-    soak = [
-        item
-        for item in items
-        if item.get_closest_marker("soak")
-        and not any(arg.rpartition("/")[2] in item.nodeid for arg in named)
-    ]
+    named = [arg.rpartition("/")[2] for arg in config.args if "::" in arg]
+
+    def is_deselected(item: pytest.Item) -> bool:
+        return item.get_closest_marker("soak") is not None and not any(
+            node in item.nodeid for node in named
+        )
+
+    soak = list(filter(is_deselected, items))
     if soak:
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
 
 
 def load_mark(item: pytest.Item) -> LoadMark:
-    """Return the mark of a load test. :raises UsageError: it is missing, has a wrong argument, or is one of several."""
+    """Return the mark of a load test.
+
+    :raises UsageError: it is missing, has a wrong argument, or is one of several.
+    """
     marks = list(item.iter_markers_with_node("load"))
     if not marks:
         raise UsageError(
-            f"{item.nodeid} uses the fixture `load` but has no mark: add @pytest.mark.load(profile=…)"
+            f"{item.nodeid} uses the fixture `load` but has no mark:"
+            " add @pytest.mark.load(profile=…)"
         )
     node, mark = marks[0]
-    # A mark of the test goes before that of its class. Two at one place (decorators, pytest.param, a base class) have no such order.
+    # A mark of the test goes before that of its class. Two at one place (decorators, pytest.param,
+    # a base class) have no such order.
     if any(at is node and other != mark for at, other in marks):
         place = "" if node is item else f" from {node.name} and its base classes"
         raise UsageError(
             f"{item.nodeid} has several marks load{place}, and only one would apply: keep one"
         )
-    arguments: dict[str, Any] = {
-        name: value for name, value in mark.kwargs.items() if name in _KEYS
-    }
-    changes = {name: value for name, value in mark.kwargs.items() if name not in _KEYS}
+    arguments: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    for name, value in mark.kwargs.items():
+        kind = arguments if name in _KEYS else changes
+        kind[name] = value
     if len(mark.args) == 1 and "profile" not in arguments:
         arguments["profile"] = mark.args[0]
     elif mark.args or "profile" not in arguments:
         raise UsageError(
-            f"{item.nodeid}: @pytest.mark.load needs one profile, by name or path: @pytest.mark.load(profile='smoke')"
+            f"{item.nodeid}: @pytest.mark.load needs one profile, by name or path:"
+            " @pytest.mark.load(profile='smoke')"
         )
     _check_values(item.nodeid, arguments)
     return LoadMark(changes=changes, **arguments)
@@ -108,14 +119,16 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
         check_address(arguments.get(name), f"{nodeid}: @pytest.mark.load: {name}")
     if arguments.get("broker", "auto") not in MODES:
         raise UsageError(
-            f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown: choose one of {', '.join(MODES)}"
+            f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown:"
+            f" choose one of {', '.join(MODES)}"
         )
 
 
 def profile_path(config: pytest.Config, item: pytest.Item, mark: LoadMark) -> Path:
     """Return the file of a load test's profile.
 
-    A path is relative to the folder of the test file, the root folder, the folder where pytest was started, or ``load_profiles``.
+    A path is relative to the folder of the test file, the root folder, the folder where pytest was
+    started, or ``load_profiles``.
 
     :raises UsageError: there is none, or two of these folders have different files.
     """
@@ -128,60 +141,71 @@ def profile_path(config: pytest.Config, item: pytest.Item, mark: LoadMark) -> Pa
 def load_profile(
     config: pytest.Config, item: pytest.Item, changes: Mapping[str, Any] | None = None
 ) -> tuple[Profile, Path]:
-    """Return the profile of a load test and its path, with the changes by the matrix, the mark and ``--load-set``.
+    """Return the profile of a load test and its path.
 
-    :param changes: keys changed by the test's body; they override the mark. :raises UsageError: it does not exist or is invalid.
+    The profile has the changes by the matrix, the mark and ``--load-set``.
+
+    :param changes: keys changed by the test's body; they override the mark.
+    :raises UsageError: it does not exist or is invalid.
     """
     from pytest_loadtest import profile
 
     mark = load_mark(item)
     path = profile_path(config, item, mark)
     callspec = getattr(item, "callspec", None)
-    combination: Mapping[str, Any] | None = (
-        None if callspec is None else callspec.params.get(MATRIX)
-    )
+    combination: Mapping[str, Any] | None = None
+    if callspec is not None:
+        combination = callspec.params.get(MATRIX)
+    # A mark in pytest.param(…, marks=…) is not there yet when tests are parametrized.
+    marked_late = combination is None and (mark.matrix or callspec is not None)
+    if marked_late and profile.matrix_of(path, mark.matrix):
+        raise UsageError(
+            f"{item.nodeid}: the matrix of {path} needs the mark load at the function:"
+            " move it there from pytest.param(…)"
+        )
     overrides = {**(combination or {}), **mark.changes, **(changes or {})}
     if mark.search is not None:
-        overrides |= {"producerRate": 0} | ({} if mark.search is True else {"search": mark.search})
-    if (
-        combination is None
-        and (mark.matrix or callspec is not None)
-        and profile.matrix_of(path, mark.matrix)
-    ):
-        # A mark in pytest.param(…, marks=…) is not there yet when tests are parametrized.
-        raise UsageError(
-            f"{item.nodeid}: the matrix of {path} needs the mark load at the function: move it there from pytest.param(…)"
-        )
+        overrides["producerRate"] = 0
+        if mark.search is not True:
+            overrides["search"] = mark.search
     options = load_set(config.option.load_set)
     if "producerRate" in options and overrides.get("producerRate") == 0:
         raise UsageError(
-            f"--load-set producerRate={options['producerRate']}: {item.nodeid} searches its rate: set search.start and search.max"
+            f"--load-set producerRate={options['producerRate']}:"
+            f" {item.nodeid} searches its rate: set search.start and search.max"
         )
-    if config.option.load_driver is not None and any(
-        key.split(".")[0] == "driver" for key in options
-    ):
+    driver_file = config.option.load_driver
+    if driver_file is not None and any(key.split(".")[0] == "driver" for key in options):
         raise UsageError(
-            "--load-set driver.… together with --load-driver: that file has the whole section; write the key there"
+            "--load-set driver.… together with --load-driver: that file has the whole section;"
+            " write the key there"
         )
-    loaded = (
-        profile.override(path, overrides, options) if overrides or options else profile.load(path)
-    )
-    if config.option.load_driver is not None:
-        loaded = profile.with_driver(loaded, Path(config.option.load_driver))
+    if overrides or options:
+        loaded = profile.override(path, overrides, options)
+    else:
+        loaded = profile.load(path)
+    if driver_file is not None:
+        loaded = profile.with_driver(loaded, Path(driver_file))
     return loaded, path
 
 
 def load_set(texts: list[str]) -> dict[str, str]:
-    """Return the values of ``--load-set KEY=VALUE`` as a mapping; a later one wins. :raises UsageError: one has no key or no value."""
+    """Return the values of ``--load-set KEY=VALUE`` as a mapping; a later one wins.
+
+    :raises UsageError: one has no key or no value.
+    """
     from pytest_loadtest.profile.secrets import shown_key
 
-    pairs = {text: text.partition("=") for text in texts}
-    for text, (key, _, value) in pairs.items():
+    values = {}
+    for text in texts:
+        key, _, value = text.partition("=")
         if not key.strip() or not value.strip():
             raise UsageError(
-                f"--load-set {shown_key(key or text)}: write KEY=VALUE, with a key of the profile; null leaves the key out"
+                f"--load-set {shown_key(key or text)}: write KEY=VALUE, with a key of the profile;"
+                " null leaves the key out"
             )
-    return {key: value for key, _, value in pairs.values()}
+        values[key] = value
+    return values
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
@@ -205,26 +229,26 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         variants = profile.matrix_of(path, mark.matrix)
     except UsageError:  # reported by check_load_tests, with all other problems
         return
-    if variants:
-        ordered = sorted(
-            variants,
-            key=lambda variant: [
-                str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)
-            ],
-        )
-        metafunc.parametrize(
-            MATRIX,
-            [variant.changes for variant in ordered],
-            ids=[variant.id for variant in ordered],
-            indirect=True,
-        )
+    if not variants:
+        return
+
+    def target(variant: Variant) -> list[str]:
+        changes = variant.changes.items()
+        return [str(value) for key, value in changes if key.startswith(_TARGET_KEYS)]
+
+    ordered = sorted(variants, key=target)
+    parameters = [pytest.param(variant.changes, id=variant.id) for variant in ordered]
+    metafunc.parametrize(MATRIX, parameters, indirect=True)
 
 
 _TARGET_KEYS = ("driver", "broker", "target")
 
 
 def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the mark and the profile of every load test. :raises pytest.UsageError: with all problems, one a line."""
+    """Check the mark and the profile of every load test.
+
+    :raises pytest.UsageError: with all problems, one a line.
+    """
     from pytest_loadtest.profile import payload
 
     tests: dict[str, list[str]] = {}  # node ids by problem: many tests may use one profile
@@ -233,7 +257,8 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
             load_mark(item)
             if "load" not in getattr(item, "fixturenames", ()):
                 raise UsageError(
-                    f"{item.nodeid} is marked load but does not use the fixture `load`: no load would run; add the argument"
+                    f"{item.nodeid} is marked load but does not use the fixture `load`:"
+                    " no load would run; add the argument"
                 )
             profile, path = load_profile(config, item)
             for part in profile.workloads or (profile,):
@@ -241,16 +266,17 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
         except UsageError as error:
             tests.setdefault(str(error), []).append(item.nodeid)
     if tests:
-        raise pytest.UsageError(
-            "\n".join(_with_tests(problem, nodeids) for problem, nodeids in tests.items())
-        )
+        problems = [_with_tests(problem, nodeids) for problem, nodeids in tests.items()]
+        raise pytest.UsageError("\n".join(problems))
 
 
 def _with_tests(problem: str, nodeids: list[str]) -> str:
     """Return the text of a problem with the test that has it, and the number of the others."""
+    from pytest_loadtest.values.wording import counted
+
     if nodeids[0] in problem:
         return problem
     others = len(nodeids) - 1
     if not others:
         return f"{problem}\n  in {nodeids[0]}"
-    return f"{problem}\n  in {nodeids[0]} and {others} other test{'s' if others > 1 else ''}"
+    return f"{problem}\n  in {nodeids[0]} and {counted(others, 'other test')}"

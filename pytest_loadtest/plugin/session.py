@@ -1,7 +1,8 @@
 """One pytest session: the fleet that drives its load tests, and their results.
 
-Called by the hooks in each of three kinds of process: the only one, xdist's controller, or one of its workers. A load test that drove no
-load never passes, nor one that missed its objectives unless its mark has ``judge=False``.
+Called by the hooks in each of three kinds of process: the only one, xdist's controller, or one of
+its workers. A load test that drove no load never passes, nor one that missed its objectives unless
+its mark has ``judge=False``.
 """
 
 from __future__ import annotations
@@ -42,13 +43,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.results.load import Load
 
 _ATTEMPTS = pytest.StashKey[int]()
-_PLAIN = (
-    str,
-    int,
-    float,
-    bool,
-    type(None),
-)  # not their subclasses: execnet transfers only the types themselves
+# Not their subclasses: execnet transfers only the types themselves.
+_PLAIN = (str, int, float, bool, type(None))
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
 _BROKEN = pytest.StashKey[BrokenRun]()
 COMMANDS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
@@ -57,7 +53,10 @@ FLEET: pytest.StashKey[SparkFleet] = pytest.StashKey()
 
 
 class LoadSession:
-    """The fleet of this process, made on demand; under xdist at once, because workers get their channel when they start."""
+    """The fleet of this process, made on demand.
+
+    Under xdist at once, because workers get their channel when they start.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -80,11 +79,10 @@ class LoadSession:
     def _join_gang(self) -> None:
         from pytest_loadtest.fleet.xdist import GangWorker
 
-        self._worker = (
-            GangWorker(self._config, allure_result)
-            if writes_allure(self._config)
-            else GangWorker(self._config)
-        )
+        if writes_allure(self._config):
+            self._worker = GangWorker(self._config, allure_result)
+        else:
+            self._worker = GangWorker(self._config)
         self._config.pluginmanager.register(self._worker, "loadtest-worker")
 
     def _complete_gang(self, worker: GangWorker) -> None:
@@ -130,7 +128,10 @@ class LoadSession:
         return self._run_controller
 
     def _serve(self, options: Options) -> LiveMetrics | None:
-        """Start the server of ``--load-metrics``, if requested. :raises pytest.UsageError: its port is in use."""
+        """Start the server of ``--load-metrics``, if requested.
+
+        :raises pytest.UsageError: its port is in use.
+        """
         if (
             options.metrics is None
             or self._config.option.collectonly
@@ -153,11 +154,11 @@ class LoadSession:
         """
         from pytest_loadtest.plugin.selection import check_load_tests
 
-        load_tests = [
-            item
-            for item in items
-            if item.get_closest_marker("load") or "load" in getattr(item, "fixturenames", ())
-        ]
+        def is_load_test(item: pytest.Item) -> bool:
+            marked = item.get_closest_marker("load") is not None
+            return marked or "load" in getattr(item, "fixturenames", ())
+
+        load_tests = list(filter(is_load_test, items))
         if not load_tests:
             return
         try:
@@ -174,7 +175,7 @@ class LoadSession:
             items.clear()
 
     def _check_targets(self, items: list[pytest.Item]) -> None:
-        """Check that the addresses of all targets are of the kinds of broker that the profiles name.
+        """Check that the addresses of targets are of the kinds of broker that the profiles name.
 
         :raises UsageError: one is not.
         """
@@ -191,10 +192,12 @@ class LoadSession:
                     raise UsageError(f"{error}\n  in {item.nodeid}") from None
 
     def collected(self, items: list[pytest.Item]) -> None:
-        """Start Spark as soon as a load test is certain to run. Under xdist the workers report their load tests to the controller."""
-        if self._config.option.collectonly or not any(
-            item.get_closest_marker("load") for item in items
-        ):
+        """Start Spark as soon as a load test is certain to run.
+
+        Under xdist the workers report their load tests to the controller.
+        """
+        has_load_tests = any(item.get_closest_marker("load") for item in items)
+        if self._config.option.collectonly or not has_load_tests:
             return
         if self._worker is not None:
             self._complete_gang(self._worker)
@@ -207,27 +210,37 @@ class LoadSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Kill Spark on Ctrl-C or SIGTERM, instead of waiting for it; after the runs were given up, so that this is their reason."""
+        """Kill Spark on Ctrl-C or SIGTERM, instead of waiting for it.
+
+        After the runs were given up, so that this is their reason.
+        """
         if self._run_controller is not None:
             self._run_controller.spark.interrupt()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Stop Spark before xdist waits for its workers, unless Spark runs them; write the report before JUnit's file, which names it."""
+        """Stop Spark before xdist waits for its workers, unless Spark runs them.
+
+        Write the report before JUnit's file, which names it.
+        """
         if self._run_controller is not None:
             if FLEET not in self._config.stash:
                 self._run_controller.spark.begin_stop()
             self._report_line = write_report(self._config, self._run_controller)
 
     def drive(self, item: pytest.Item) -> Any:
-        """Return the value of the fixture ``load``: the result of the finished run, or with ``live=True`` the handle that starts it."""
+        """Return the value of the fixture ``load``.
+
+        It is the result of the finished run, or with ``live=True`` the handle that starts
+        it.
+        """
         from pytest_loadtest.plugin.selection import load_mark
 
-        request, mark = self._request(item), load_mark(item)
-        member = self._worker is not None and not self._worker.leads
-        if (
-            not mark.live or member
-        ):  # members run no body that could start their share: they start here and wait for the lead
+        request = self._request(item)
+        mark = load_mark(item)
+        is_member = self._worker is not None and not self._worker.leads
+        # Members run no body that could start their share: they start here and wait for the lead.
+        if not mark.live or is_member:
             load = self._lead(request, item)
             if load is not None and mark.judge:
                 item.stash[_LOADS] = load
@@ -235,9 +248,9 @@ class LoadSession:
         from pytest_loadtest.fixture.handle import LiveLoad
 
         def run(changes: Mapping[str, Any], on_link: Callable[[Link], None] | None) -> Load | None:
-            changed = (
-                make_request(self._config, item, request.attempt, changes) if changes else request
-            )
+            changed = request
+            if changes:
+                changed = make_request(self._config, item, request.attempt, changes)
             return self._lead(changed, item, on_link)
 
         item.stash[_LOADS] = live = LiveLoad(run, judge=mark.judge)
@@ -249,16 +262,16 @@ class LoadSession:
         try:
             result = self._run(request, on_link)
         except BrokenRun as error:
-            # not by the fixture record_property: it warns with junit_family=xunit2, pytest's default
+            # not by the fixture record_property: it warns with junit_family=xunit2, pytest's
+            # default
             outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
             item.user_properties += [("load.outcome", outcome), ("load.reason", str(error))]
             item.stash[_BROKEN] = error
             raise
         if result is None:
             return None
-        item.user_properties += [
-            (sys.intern(name), value) for name, value in result.properties
-        ]  # the same names for every test
+        # Every test has the same names, and pytest keeps them until the session ends.
+        item.user_properties += [(sys.intern(name), value) for name, value in result.properties]
         result.load.ensure_judged()
         return result.load
 
@@ -280,10 +293,9 @@ class LoadSession:
         item.user_properties[:] = [
             (name, value) for name, value in item.user_properties if not name.startswith("load.")
         ]
-        item.user_properties += [
-            ("load.set", setting(*text.partition("=")[::2]))
-            for text in self._config.option.load_set
-        ]
+        for text in self._config.option.load_set:
+            key, _, value = text.partition("=")
+            item.user_properties.append(("load.set", setting(key, value)))
         return make_request(self._config, item, attempt)
 
     def ended(self) -> EndedRuns:
@@ -300,11 +312,9 @@ class LoadSession:
         for document in self.ended():
             for line in summary_lines(document):
                 terminalreporter.write_line(line)
-        for line in (
-            (*self._run_controller.outputs.unwritten, self._report_line)
-            if self._run_controller is not None
-            else ()
-        ):
+        if self._run_controller is None:
+            return
+        for line in (*self._run_controller.outputs.unwritten, self._report_line):
             if line:
                 terminalreporter.write_line(line)
 
@@ -341,38 +351,45 @@ def add_hosts(config: pytest.Config) -> None:
 
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError(
-            "--load-hosts: workers on other hosts are workers of pytest-xdist, which is disabled here"
+            "--load-hosts: workers on other hosts are workers of pytest-xdist,"
+            " which is disabled here"
         )
     try:
         text, _ = option_or_ini(config, "load_hosts")
-        in_ini = config.option.load_hosts is None
-        hosts = hosts_of(text, config.rootpath if in_ini else config.invocation_params.dir)
+        folder = config.invocation_params.dir
+        if config.option.load_hosts is None:
+            folder = config.rootpath
+        hosts = hosts_of(text, folder)
         facts = probe_hosts(hosts)
-        elsewhere = [name for name, one in facts.items() if one.node != platform.node()]
+        here = platform.node()
+        elsewhere = [name for name, host in facts.items() if host.node != here]
         if elsewhere and config.pluginmanager.hasplugin("rerunfailures"):
             raise UsageError(
-                f"--load-hosts: the workers of pytest-rerunfailures connect to 127.0.0.1, where they do not find it on host {elsewhere[0]}:"
-                " add -p no:rerunfailures"
+                "--load-hosts: the workers of pytest-rerunfailures connect to 127.0.0.1,"
+                f" where they do not find it on host {elsewhere[0]}: add -p no:rerunfailures"
             )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     local = config.option.numprocesses or 0
     if local in ("auto", "logical"):
         local = config.hook.pytest_xdist_auto_num_workers(config=config)
-    config.option.numprocesses, config.option.tx = None, worker_specs(hosts, int(local))
-    config.option.dist = "load" if config.option.dist == "no" else config.option.dist
+    config.option.numprocesses = None
+    config.option.tx = worker_specs(hosts, int(local))
+    if config.option.dist == "no":
+        config.option.dist = "load"
     config.stash[COMMANDS] = host_commands(hosts)
     config.stash[HOSTS] = host_shares(hosts, facts, int(local))
-    if (
-        config.option.maxworkerrestart is None
-    ):  # a worker whose host is gone cannot be started again, and xdist would crash on it
+    # A worker whose host is gone cannot be started again, and xdist would crash on it.
+    if config.option.maxworkerrestart is None:
         config.option.maxworkerrestart = "0"
 
 
 def make_request(
     config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None
 ) -> Request:
-    """Return the request of a load test. :param changes: keys of the profile changed by the test's body.
+    """Return the request of a load test.
+
+    :param changes: keys of the profile changed by the test's body.
 
     :raises UsageError: the mark or the profile is wrong.
     """
@@ -380,41 +397,55 @@ def make_request(
     from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.plugin.selection import load_mark, load_profile
 
-    mark, (profile, path) = load_mark(item), load_profile(config, item, changes)
-    started = config.invocation_params.dir
+    mark = load_mark(item)
+    profile, path = load_profile(config, item, changes)
+    parts = []
+    for part in profile.workloads or (profile,):
+        payload_file = profiles.payload(part, path, config.invocation_params.dir)
+        parts.append(Part(profile=part, payload_file=payload_file))
     return Request(
-        nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
-        parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path, started)) for part in profile.workloads or (profile,)),
-        broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
-        broker_line=profiles.line_of(path, ("driver", "broker")), cluster_line=profiles.line_of(path, ("broker",)),
-    )  # fmt: skip
+        nodeid=item.nodeid,
+        attempt=attempt,
+        profile=profile,
+        source=os.path.relpath(path, config.rootpath),
+        parts=tuple(parts),
+        broker=mark.broker,
+        target=mark.target,
+        admin=mark.admin,
+        security_line=profiles.line_of(path, ("target", "security")),
+        broker_line=profiles.line_of(path, ("driver", "broker")),
+        cluster_line=profiles.line_of(path, ("broker",)),
+    )
 
 
 def ensure_judged(item: pytest.Item) -> None:
     """Judge a load test whose body has returned, as far as the body did not.
 
     :raises SloMissed: objectives were missed. :raises BrokenRun: the run broke.
-    :raises UsageError: a live load was not started or finished, or the test drove no load, because its ``load`` is another fixture.
+    :raises UsageError: a live load was not started or finished, or the test drove no load, because
+        its ``load`` is another fixture.
     """
     __tracebackhide__ = True
     if not item.stash.get(_ATTEMPTS, 0):
-        remedy = "rename that one, or let it use the fixture `load` of pytest-loadtest"
         raise UsageError(
-            f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}: {remedy}"
+            f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}:"
+            " rename that one, or let it use the fixture `load` of pytest-loadtest"
         )
     load = item.stash.get(_LOADS, None)
-    if (
-        load is None and _BROKEN in item.stash
-    ):  # a fixture caught the error, which only the body of a live test may do
+    # Only the body of a live test may catch the error; here a fixture did.
+    if load is None and _BROKEN in item.stash:
         raise item.stash[_BROKEN]
     if load is not None:
         load.ensure_asserted()
 
 
 def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
-    """Return the error of a load test that was skipped after its load had begun; None if it was met, or if no load had begun.
+    """Return the error of a load test that was skipped after its load had begun.
 
-    A skip means that there is nothing to judge. With a load, it counts as much as a body that returns.
+    None if it was met, or if no load had begun.
+
+    A skip means that there is nothing to judge. With a load, it counts as much as a body that
+    returns.
     """
     load = item.stash.get(_LOADS, None)
     if load is None or not getattr(load, "began", True):
@@ -435,22 +466,24 @@ def forget(item: pytest.Item) -> None:
 
 
 def report_error(report: pytest.TestReport, error: BaseException, item: pytest.Item) -> None:
-    """Turn the report of a broken run into an error with a readable text, which xdist and JUnit read from the report.
+    """Turn the report of a broken run into an error with a readable text.
 
-    xfail expects a missed objective; a broken run, which proves nothing about the target, only if ``xfail(raises=…)`` names its class.
+    xdist and JUnit read the text from the report.
+
+    xfail expects a missed objective; a broken run, which proves nothing about the target, only if
+    ``xfail(raises=…)`` names its class.
     """
     if report.skipped and not hasattr(report, "wasxfail"):
         hidden = _hidden_by_skip(item)
         if hidden is None:
             return
         # A miss is a failure of the call, even if a fixture called pytest.skip() after the load.
-        error, report.outcome, report.when = hidden, "failed", "call"
+        error = hidden
+        report.outcome = "failed"
+        report.when = "call"
     if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
-        error = (
-            item.stash.get(_BROKEN, None)
-            or getattr(item.stash.get(_LOADS, None), "unreported_error", None)
-            or error
-        )
+        unreported = getattr(item.stash.get(_LOADS, None), "unreported_error", None)
+        error = item.stash.get(_BROKEN, None) or unreported or error
     if isinstance(error, (BrokenRun, UsageError)):
         if hasattr(report, "wasxfail"):
             if xfail_names(item, error):
@@ -465,6 +498,13 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
 
 
 def plain(properties: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    """Return the properties with values that xdist can transfer: others than texts and numbers, e.g. durations, as text, as in JUnit."""
+    """Return the properties with values that xdist can transfer.
+
+    Others than texts and numbers, e.g. durations, become text, as in JUnit.
+    """
     # pytest keeps the three reports of every test: they share the pairs
-    return [pair if type(pair[1]) in _PLAIN else (pair[0], str(pair[1])) for pair in properties]
+    pairs = []
+    for pair in properties:
+        name, value = pair
+        pairs.append(pair if type(value) in _PLAIN else (name, str(value)))
+    return pairs

@@ -1,10 +1,11 @@
 """Reporters of other plugins on the members of a load test: they leave the test to the lead.
 
-Every worker runs the setup and teardown of a load test, since its fixtures may serve the load, but only one of them, the lead,
-reports it. pytest's own reports leave a worker by ``pytest_runtest_logreport``, which members do not call. The other hooks of a test
-have two kinds of implementations: those that fixtures need (pytest-asyncio, pytest-timeout), which run on members as well, and those
-that write a result of their own (allure-pytest), which must not. The latter are known by name, or name themselves in the hook
-``pytest_loadtest_reporters``.
+Every worker runs the setup and teardown of a load test, since its fixtures may serve the load, but
+only one of them, the lead, reports it. pytest's own reports leave a worker by
+``pytest_runtest_logreport``, which members do not call. The other hooks of a test have two kinds of
+implementations: those that fixtures need (pytest-asyncio, pytest-timeout), which run on members as
+well, and those that write a result of their own (allure-pytest), which must not. The latter are
+known by name, or name themselves in the hook ``pytest_loadtest_reporters``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
 
     import pluggy
 
@@ -26,7 +27,10 @@ KNOWN = ("allure_listener",)
 """Registered names of reporters that write in hooks of setup, call, teardown and fixtures."""
 
 _REPORTING = ("pytest_runtest_makereport", "pytest_exception_interact")
-"""Hooks that make or show a report: members leave out the implementations of all plugins but pytest's and ours."""
+"""Hooks that make or show a report.
+
+Members leave out the implementations of all plugins but pytest's and ours.
+"""
 _OWN = ("_pytest.", "pytest_loadtest.")
 _OF_A_TEST = ("pytest_runtest_", "pytest_fixture_setup", "pytest_pyfunc_call")
 """Beginnings of the names of the hooks that members leave out of reporters."""
@@ -36,7 +40,7 @@ class MemberSilence:
     """A plugin of xdist's workers, registered after all others: its wrappers run around theirs."""
 
     def __init__(self, config: pytest.Config, is_member: Callable[[], bool]) -> None:
-        """:param is_member: returns True while this worker runs a load test that it does not report."""
+        """:param is_member: returns True while this worker runs a load test of another's report."""
         self._config = config
         self._is_member = is_member
         self._unreported: WeakSet[pytest.FixtureDef[Any]] = WeakSet()
@@ -76,7 +80,10 @@ class MemberSilence:
     def pytest_fixture_post_finalizer(
         self, fixturedef: pytest.FixtureDef[Any]
     ) -> Generator[None, object, object]:
-        """Let a reporter see the end of a fixture exactly if it has seen its setup, by which time another test may run."""
+        """Let a reporter see the end of a fixture exactly if it has seen its setup.
+
+        By the end, another test may run.
+        """
         self._ends_unreported = fixturedef in self._unreported
         try:
             return (yield)
@@ -85,22 +92,25 @@ class MemberSilence:
 
 
 def reporters(config: pytest.Config) -> list[object]:
-    """Return the registered plugins that report tests in hooks of their own: those known, and those that a plugin names.
+    """Return the registered plugins that report tests in hooks of their own.
+
+    These are the known ones, and those that a plugin names.
 
     :raises UsageError: a plugin is named that is not registered.
     """
     manager = config.pluginmanager
     named: list[object] = list(KNOWN)
     for answer in getattr(manager.hook, HOOK)(config=config):
-        answers: Sequence[object] = answer if isinstance(answer, (list, tuple)) else (answer,)
-        named.extend(answers)
+        named += answer if isinstance(answer, (list, tuple)) else (answer,)
     plugins = []
     for plugin in named:
         if isinstance(plugin, str):
-            plugin = manager.get_plugin(plugin)  # noqa: PLW2901  # a plugin without its option is not registered
+            # A plugin without its option is not registered.
+            plugin = manager.get_plugin(plugin)  # noqa: PLW2901
         elif not manager.is_registered(plugin):
             raise UsageError(
-                f"{HOOK}: {plugin!r} is not a plugin of this session: return one that is registered, or its name"
+                f"{HOOK}: {plugin!r} is not a plugin of this session:"
+                " return one that is registered, or its name"
             )
         if plugin is not None:
             plugins.append(plugin)
@@ -110,7 +120,8 @@ def reporters(config: pytest.Config) -> list[object]:
 def mute(implementation: pluggy.HookImpl, is_silent: Callable[[], bool]) -> None:
     """Let an implementation of a hook do nothing while ``is_silent`` returns True.
 
-    To take a plugin off and register it again would call its ``pytest_configure`` again, and would come too late for a call that has begun.
+    To take a plugin off and register it again would call its ``pytest_configure`` again, and would
+    come too late for a call that has begun.
     """
     function: Callable[..., Any] = implementation.function
     conditional: Callable[..., Any]

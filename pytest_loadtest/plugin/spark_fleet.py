@@ -22,7 +22,10 @@ _SYNTAX = re.compile(r"spark(?::(?P<directory>/.*))?")
 
 
 def check_fleet(config: pytest.Config) -> None:
-    """Check the option and what it needs. :raises pytest.UsageError: it is wrong, or something is missing."""
+    """Check the option and what it needs.
+
+    :raises pytest.UsageError: it is wrong, or something is missing.
+    """
     text, _ = option_or_ini(config, "load_fleet")
     hosts, _ = option_or_ini(config, "load_hosts")
     match = _SYNTAX.fullmatch(text)
@@ -32,7 +35,8 @@ def check_fleet(config: pytest.Config) -> None:
         )
     if hosts:
         raise pytest.UsageError(
-            "--load-fleet and --load-hosts: workers come from Spark or from a list of hosts: leave one of them out"
+            "--load-fleet and --load-hosts: workers come from Spark or from a list of hosts:"
+            " leave one of them out"
         )
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError(
@@ -49,17 +53,18 @@ def check_fleet(config: pytest.Config) -> None:
     from pytest_loadtest.fleet.spark_fleet import FleetOptions
 
     certificate = config.getini("load_fleet_tls")
+    workers = config.option.numprocesses
     config.stash[_OPTIONS] = FleetOptions(
-        workers=min(
-            config.option.numprocesses, config.option.maxprocesses or config.option.numprocesses
-        ),
+        workers=min(workers, config.option.maxprocesses or workers),
         directory=match["directory"] or str(config.invocation_params.dir),
         certificate=config.rootpath / certificate if certificate else None,
     )
 
 
 def start_fleet(config: pytest.Config) -> None:
-    """Start the workers that the option requests, if any; for a plan, only until the facts of their hosts are known.
+    """Start the workers that the option requests, if any.
+
+    For a plan they run only until the facts of their hosts are known.
 
     :raises pytest.UsageError: Spark cannot start them.
     """
@@ -88,5 +93,6 @@ def start_fleet(config: pytest.Config) -> None:
     if config.option.load_plan:
         fleet.close()
         return
-    config.stash[FLEET], config.stash[COMMANDS] = fleet, fleet.hosts
+    config.stash[FLEET] = fleet
+    config.stash[COMMANDS] = fleet.hosts
     config.option.tx = fleet.specs

@@ -1,4 +1,8 @@
-"""Changes while a phase runs, each at one instant for all workers."""
+"""Changes while a phase runs, each at one instant for all workers.
+
+The controller decides on a change :data:`CHANGE_IN` ahead and sends it to all workers. Their
+engines apply it to the messages that are due from its instant on.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 CHANGE_IN: Final = 2_000_000_000
-"""ns from a decision to its instant, in which every worker must hear of it, even one that stalls."""
+"""ns from a decision to its instant: every worker must hear of it, also one that stalls."""
 UNDER_WAY: Final = 100_000_000
-"""ns: when a backlog is drained, messages sent in the last 100 ms count as under way, not as left
-over.
-"""
+"""Messages sent in the last 100 ms (ns) count as under way when a backlog is drained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,8 @@ class Change:
     :param paused: consumers pause, or resume.
     :param consumers: number of consumers of each subscription that take messages.
     :param end: the phase ends: it has no messages that would be due at ``at`` or later.
-    :param unattainable: for an end, the objective that can no longer be met; None if the end has another
-        reason.
+    :param unattainable: for an end, the objective that can no longer be met; None if the end has
+        another reason.
     :param aborted: for an end, set if the run is lost.
     """
 
@@ -54,7 +56,13 @@ class Change:
         :param in_bytes: true if the rate is in bytes.
         """
         return {
-            "at": self.at, "rate": self.rate, "bytes": in_bytes, "distribution": self.distribution is not None,
-            "paused": self.paused, "consumers": self.consumers, "end": self.end, "unattainable": self.unattainable,
+            "at": self.at,
+            "rate": self.rate,
+            "bytes": in_bytes,
+            "distribution": self.distribution is not None,
+            "paused": self.paused,
+            "consumers": self.consumers,
+            "end": self.end,
+            "unattainable": self.unattainable,
             "aborted": None if self.aborted is None else self.aborted.reason,
-        }  # fmt: skip
+        }

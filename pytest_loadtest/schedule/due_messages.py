@@ -1,9 +1,12 @@
-"""The number of messages that are due before an instant, with bounds if the rate is in bytes."""
+"""The number of messages that are due before an instant: exact for a rate in messages, and between
+two bounds for a rate in bytes, as only workers draw the sizes.
+
+The controller compares it with the messages that workers report, while load runs and after it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,13 +26,13 @@ class DueMessages:
     mixes: tuple[tuple[int, SizeMix], ...] = ()
 
     def most(self, before: int) -> int:
-        """Return the most messages that can be due before an instant, ns after the phase's start."""
+        """Return the most messages that can be due before an instant, ns after the start."""
         if not self.mixes:
             return self.pacer.total(before)
         return sum(mix.most_messages(room) for mix, room in self._rooms(before))
 
     def fewest(self, before: int) -> int:
-        """Return the fewest messages that can be due before an instant, ns after the phase's start."""
+        """Return the fewest messages that can be due before an instant, ns after the start."""
         if not self.mixes:
             return self.pacer.total(before)
         total = 0
@@ -43,9 +46,9 @@ class DueMessages:
 
     def _rooms(self, before: int) -> list[tuple[SizeMix, int]]:
         """Return each mix with the bytes in which its messages begin."""
-        edges = [min(at, before) for at, _ in self.mixes] + [before]
-        bytes_due = [self.pacer.total(at) for at in edges]
-        return [
-            (mix, end - begin)
-            for (_, mix), (begin, end) in zip(self.mixes, pairwise(bytes_due), strict=True)
-        ]
+        rooms = []
+        ends = [at for at, _ in self.mixes[1:]]
+        for (begin, mix), end in zip(self.mixes, [*ends, before], strict=True):
+            room = self.pacer.total(min(end, before)) - self.pacer.total(min(begin, before))
+            rooms.append((mix, room))
+        return rooms

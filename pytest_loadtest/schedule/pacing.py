@@ -9,6 +9,9 @@ load is one even train, whatever the number of workers, and the shares add up ex
 All arithmetic is on integers, rounded down to the nanosecond. A schedule consists of segments of
 constant rate; a ramp or a sine is many short segments (docs/decisions/008). The unit may be bytes
 instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
+
+The controller calculates with it what a plan sends. The engine of each worker asks it, in the
+thread of its loop, for what is due.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -90,7 +94,8 @@ class Pacer:
         """Return a pacer with ``rate`` from ``at`` (ns after the start) on; messages due before
         ``at`` keep their times.
         """
-        kept, passed = [], 0
+        kept = []
+        passed = 0
         for length, ratio in (*self.rates[:-1], (NEVER, self.rates[-1][1])):
             if passed >= at:
                 break
@@ -101,12 +106,15 @@ class Pacer:
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """The schedule with each segment's first message."""
-        segments, start, reached = [], 0, Fraction(0)
+        segments = []
+        start = 0
+        reached = Fraction(0)
         for length, ratio in self.rates:
-            first = -(-reached.numerator // reached.denominator)
+            first = ceil(reached)
             offset = int((first - reached) * NS / ratio) if ratio else 0
             segments.append(Segment(start, offset, first, ratio.numerator, ratio.denominator))
-            start, reached = start + length, reached + ratio * length / NS
+            start += length
+            reached += ratio * length / NS
         return tuple(segments)
 
     @cached_property
@@ -138,24 +146,22 @@ class Pacer:
         passed = elapsed - start - offset
         if passed < 0 or not numerator:
             return first
-        # floor(k·d·NS / n) <= passed  <=>  k·d·NS < (passed + 1)·n  <=>  k < (passed + 1)·n /
-        # (d·NS)
+        # floor(k·d·NS / n) <= passed  <=>  k·d·NS < (passed + 1)·n  <=>  k < (passed + 1)·n / d·NS
         whole, rest = divmod((passed + 1) * numerator, NS * denominator)
-        due = first + whole + (1 if rest else 0)
-        return due if at + 1 == len(self.segments) else min(due, self._firsts[at + 1])
+        due = first + whole + (rest > 0)
+        if at + 1 == len(self.segments):
+            return due
+        return min(due, self._firsts[at + 1])
 
     def time(self, number: int) -> int:
         """Return when message ``number`` of the run is due, ns after the start; :data:`NEVER` if
         the rate has ended at 0.
         """
-        start, offset, first, numerator, denominator = self.segments[
-            bisect_right(self._firsts, number) - 1
-        ]
-        return (
-            start + offset + (number - first) * denominator * NS // numerator
-            if numerator
-            else NEVER
-        )
+        at = bisect_right(self._firsts, number) - 1
+        start, offset, first, numerator, denominator = self.segments[at]
+        if not numerator:
+            return NEVER
+        return start + offset + (number - first) * denominator * NS // numerator
 
     def times(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return :meth:`time` of each number."""
@@ -195,9 +201,11 @@ def _checked(ratio: Fraction, rate: float) -> Fraction:
 
 
 def _fine(rate: float) -> Fraction:
-    return _checked(
-        Fraction(round(rate * _FINE), _FINE) if rate < 9e6 else Fraction(round(rate)), rate
-    )
+    if rate < 9e6:
+        ratio = Fraction(round(rate * _FINE), _FINE)
+    else:
+        ratio = Fraction(round(rate))
+    return _checked(ratio, rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,27 +233,25 @@ class StreamCounts:
         robin from stream 0 on.
         """
         if turns is not None:
-            more = turns.counts(total)
-            return replace(self, counted=more if self.counted is None else self.counted + more)
+            counted = turns.counts(total)
+            if self.counted is not None:
+                counted += self.counted
+            return replace(self, counted=counted)
         rounds, rest = divmod(total, max(self.streams, 1))
-        return replace(
-            self,
-            rounds=self.rounds + rounds,
-            rests=tuple(sorted((*self.rests, rest))) if rest else self.rests,
-        )
+        rests = self.rests
+        if rest:
+            rests = tuple(sorted((*rests, rest)))
+        return replace(self, rounds=self.rounds + rounds, rests=rests)
 
     def of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the counts of some streams, in their order; the cost does not depend on the number
         of other streams.
         """
-        numbers = (
-            np.arange(streams.start, streams.stop, streams.step)
-            if isinstance(streams, range)
-            else streams
-        )
-        counts = np.searchsorted(
-            np.array(self.rests, np.int64), numbers, side="right"
-        )  # the rests that are not above the stream
+        numbers = streams
+        if isinstance(streams, range):
+            numbers = np.arange(streams.start, streams.stop, streams.step)
+        # the rests that are not above the stream
+        counts = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")
         np.subtract(self.rounds + len(self.rests), counts, out=counts)
         if self.counted is not None:
             counts += self.counted[numbers]
@@ -258,8 +264,7 @@ class StreamCounts:
     @property
     def total(self) -> int:
         """The number of messages of all streams."""
-        return (
-            self.rounds * self.streams
-            + sum(self.rests)
-            + (0 if self.counted is None else int(self.counted.sum()))
-        )
+        total = self.rounds * self.streams + sum(self.rests)
+        if self.counted is not None:
+            total += int(self.counted.sum())
+        return total

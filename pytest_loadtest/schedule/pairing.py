@@ -5,6 +5,8 @@ A topic goes to one host, with all its streams and all its consumers. A delivery
 ends on one host, and its latency is read on one clock. Hosts get topics in proportion to their
 workers, and the workers of a host share its streams and consumers evenly. Streams, sequences and
 payloads do not depend on any of this.
+
+The controller calls this while it plans.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.schedule.stream_order import spread_turns
 from pytest_loadtest.schedule.topology import Assignment, BroadcastShare, assign
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.topology import Topology
 
 
@@ -35,14 +39,8 @@ def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArra
     """
     if len(workers) == 1 or topics < len(workers):
         return {}
-    # Turns as for the streams of a skewed workload: the turns of a host with w workers are at (2k +
-    # 1) / 2w.
-    turns = sorted(
-        ((2 * k + 1) / (2 * count), number)
-        for number, count in enumerate(workers.values())
-        for k in range(count)
-    )
-    home = np.resize(np.array([number for _, number in turns], np.int64), topics)
+    # Hosts with [2, 1] workers have the turns [0, 1, 0], so of five topics the homes 0, 1, 0, 0, 1.
+    home = np.resize(spread_turns(list(workers.values())), topics)
     return {host: np.flatnonzero(home == number) for number, host in enumerate(workers)}
 
 
@@ -51,10 +49,8 @@ def topic_shares(topics: int, hosts: Sequence[str]) -> dict[str, float]:
 
     :param hosts: of each worker, by rank.
     """
-    return {
-        host: len(own) / topics
-        for host, own in topics_of_hosts(topics, count_workers(hosts)).items()
-    }
+    homes = topics_of_hosts(topics, count_workers(hosts))
+    return {host: len(own_topics) / topics for host, own_topics in homes.items()}
 
 
 def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment, ...]:
@@ -68,21 +64,28 @@ def assign_by_host(topology: Topology, hosts: Sequence[str]) -> tuple[Assignment
     homes = topics_of_hosts(topology.topics, workers)
     if not homes:
         return assign(topology, len(hosts))
-    each, rounds = (
-        topology.subscriptions * topology.consumers,
-        np.arange(topology.producers)[:, None] * topology.topics,
-    )
-    streams = {host: (rounds + own).ravel() for host, own in homes.items()}
-    consumers = {
-        host: (own[:, None] * each + np.arange(each)).ravel() for host, own in homes.items()
-    }
-    shares, done = [], dict.fromkeys(workers, 0)
+
+    streams: dict[str, NDArray[np.int64]] = {}
+    consumers: dict[str, NDArray[np.int64]] = {}
+    rounds = np.arange(topology.producers) * topology.topics
+    within_topic = np.arange(topology.consumers_of_topic)
+    for host, topics in homes.items():
+        # (producers, topics): the topics [0, 2] of three have with two producers each the streams
+        # 0, 2, 3, 5
+        streams[host] = (rounds[:, None] + topics).ravel()
+        # (topics, consumers of a topic): with two consumers each 0, 1, 4, 5
+        consumers[host] = (topics[:, None] * len(within_topic) + within_topic).ravel()
+
+    shares = []
+    assigned = dict.fromkeys(workers, 0)
     for host in hosts:
-        place, of = done[host], workers[host]
-        done[host] += 1
+        place = assigned[host]
+        assigned[host] += 1
+        count = workers[host]
         shares.append(
             Assignment(
-                streams=streams[host][place::of], consumers=consumers[host][of - 1 - place :: of]
+                streams=streams[host][place::count],
+                consumers=consumers[host][count - 1 - place :: count],
             )
         )
     return tuple(shares)
@@ -122,25 +125,31 @@ def placement(
     names = list(dict.fromkeys(hosts))
     if len(names) == 1 or not topology.streams or not topology.all_consumers:
         return None
-    weights = np.ones(topology.streams) if turns is None else turns.astype(np.float64)
-    within, complete = 0.0, True
+    weights = np.ones(topology.streams)
+    if turns is not None:
+        weights = turns.astype(np.float64)
+
+    within = 0.0
+    complete = True
     for name in names:
-        own = [
-            assignment for assignment, host in zip(assignments, hosts, strict=True) if host == name
-        ]
-        sent, heard = np.zeros(topology.topics), np.zeros(topology.topics, np.int64)
-        for assignment in own:
-            streams, share = stream_column(assignment.streams), assignment.consumers
-            consumers = (
-                np.fromiter(share, np.int64, len(share))
-                if isinstance(share, BroadcastShare)
-                else stream_column(share)
-            )
-            sent += np.bincount(
-                topology.topic_of_stream(streams), weights[streams], topology.topics
-            )
-            heard += np.bincount(topology.topic_of_consumer(consumers), minlength=topology.topics)
-        each = topology.subscriptions * topology.consumers
-        within += float(sent @ (heard / each))
-        complete &= bool((heard[sent > 0] == each).all())
-    return Placement(1.0 if complete else within / float(weights.sum()), complete)
+        # by topic: the weight that the host's producers send, and its consumers
+        sent = np.zeros(topology.topics)
+        heard = np.zeros(topology.topics, np.int64)
+        for assignment, host in zip(assignments, hosts, strict=True):
+            if host == name:
+                streams = stream_column(assignment.streams)
+                topics = topology.topic_of_stream(streams)
+                sent += np.bincount(topics, weights[streams], topology.topics)
+                topics = topology.topic_of_consumer(_consumer_column(assignment.consumers))
+                heard += np.bincount(topics, minlength=topology.topics)
+        within += float(sent @ (heard / topology.consumers_of_topic))
+        complete &= bool((heard[sent > 0] == topology.consumers_of_topic).all())
+    if complete:
+        return Placement(1.0, True)
+    return Placement(within / float(weights.sum()), False)
+
+
+def _consumer_column(share: Streams | BroadcastShare) -> NDArray[np.int64]:
+    if isinstance(share, BroadcastShare):
+        return np.fromiter(share, np.int64, len(share))
+    return stream_column(share)

@@ -6,11 +6,16 @@ the unit of the rate. With a rate in messages, its time does too. With a rate in
 of the whole run are one train: message ``n`` is due when the bytes of the messages ``0 … n-1`` have
 been sent at the rate. So each stream has its share of the messages, and every worker draws the
 sizes of all messages of the run.
+
+The engine of each worker reads rows in the thread of its loop: those that are due, and again those
+that wait for a full window.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.stream_order import StreamOrder, Turns
 
     Column = NDArray[np.int64]
+    Tables = list[tuple[int, WeightedChoice]]
 
 # messages of the run that are drawn at once with a rate in bytes: their columns stay in the cache
 _AHEAD: Final = 8192
@@ -77,11 +83,11 @@ class EvenSchedule:
     def __init__(
         self, pacer: Pacer, drawing: Drawing, table: WeightedChoice, turns: Turns | None = None
     ) -> None:
-        self.pacer, self._drawing = pacer, drawing
+        self.pacer = pacer
+        self._drawing = drawing
         self._order = _order_of(drawing.streams, pacer, turns)
-        self._tables = [
-            (0, table)
-        ]  # the first message of the run whose payload is drawn by the table
+        # the first message of the run whose payload is drawn by the table
+        self._tables = [(0, table)]
         self._changes: list[tuple[int, int]] = []  # instant, first message of the run from it on
 
     def due(self, elapsed: int) -> int:
@@ -95,24 +101,20 @@ class EvenSchedule:
         return self.pacer.time(self._order.place(row))
 
     def rows(self, first: int, count: int) -> Rows:
-        """Return rows ``first … first+count-1``; none may be below a row given to :meth:`forget`."""
+        """Return rows ``first … first+count-1``, none below a row given to :meth:`forget`."""
         index, number, place = self._order.rows(np.arange(first, first + count, dtype=np.int64))
-        edges = [
-            0,
-            *np.searchsorted(place, [start for start, _ in self._tables[1:]]).tolist(),
-            count,
-        ]
-        drawn = [
-            self._drawing.draw(index[low:high], number[low:high], table)
-            for (_, table), low, high in zip(self._tables, edges[:-1], edges[1:], strict=True)
-            if low < high
-        ]
-        return Rows(
-            index,
-            number,
-            self.pacer.times(place),
-            drawn[0] if len(drawn) == 1 else np.concatenate(drawn),
-        )
+        if len(self._tables) == 1:  # the usual case: nothing is copied
+            payload = self._drawing.draw(index, number, self._tables[0][1])
+        else:
+            payload = np.empty(count, np.uint16)
+            end = count
+            for start, table in reversed(self._tables):
+                begin = int(np.searchsorted(place, start))
+                if begin < end:
+                    own = slice(begin, end)
+                    payload[own] = self._drawing.draw(index[own], number[own], table)
+                end = begin
+        return Rows(index, number, self.pacer.times(place), payload)
 
     def find(self, index: Column, number: Column) -> Column:
         """Return the row of each message, number ``number`` of the worker's ``index``-th stream,
@@ -134,10 +136,7 @@ class EvenSchedule:
         place = self.pacer.due(at - 1)
         self._changes.append((at, place))
         if table is not None:
-            self._tables = [
-                *((start, old) for start, old in self._tables if start < place),
-                (place, table),
-            ]
+            self._tables = _with_table(self._tables, place, table)
         return self._order.before(place)
 
     def forget(self, row: int) -> None:
@@ -152,7 +151,15 @@ class EvenSchedule:
 
 
 def _order_of(streams: Streams, pacer: Pacer, turns: Turns | None) -> StreamOrder:
-    return RoundRobin(pacer.streams, streams) if turns is None else turns.order_of(streams)
+    if turns is None:
+        return RoundRobin(pacer.streams, streams)
+    return turns.order_of(streams)
+
+
+def _with_table(tables: Tables, place: int, table: WeightedChoice) -> Tables:
+    """Return the tables with another one from a place on."""
+    earlier = [(start, old) for start, old in tables if start < place]
+    return [*earlier, (place, table)]
 
 
 class _Front(NamedTuple):
@@ -186,7 +193,8 @@ class ByteSchedule:
         streams: Streams,
         turns: Turns | None = None,
     ) -> None:
-        self.pacer, self._drawing = pacer, drawing
+        self.pacer = pacer
+        self._drawing = drawing
         self._order = _order_of(streams, pacer, turns)
         self._everyone = _order_of(drawing.streams, pacer, turns)
         self._tables = [(0, table)]  # the place from which on payloads are drawn by the table
@@ -241,18 +249,20 @@ class ByteSchedule:
         worker's.
         """
         front = self._front
-        index, number, _ = self._everyone.rows(
-            np.arange(front.message, front.message + _AHEAD, dtype=np.int64)
-        )
-        table = next(table for start, table in reversed(self._tables) if start <= front.place)
-        payload = self._drawing.draw(index, number, table)
+        messages = np.arange(front.message, front.message + _AHEAD, dtype=np.int64)
+        index, number, _ = self._everyone.rows(messages)
+        at = bisect_right(self._tables, front.place, key=itemgetter(0))
+        payload = self._drawing.draw(index, number, self._tables[at - 1][1])
+
+        # sizes of 10, 20 and 5 bytes from place 100 on: 100, 110, 130 and, behind the last, 135
         places = np.empty(_AHEAD + 1, np.int64)
         places[0] = front.place
         np.cumsum(self._drawing.sizes.take(payload), out=places[1:])
         places[1:] += front.place
+
         count = _AHEAD
-        if later := [start for start, _ in self._tables if start > front.place]:
-            count = int(np.searchsorted(places[:-1], later[0]))
+        if at < len(self._tables):
+            count = int(np.searchsorted(places[:-1], self._tables[at][0]))
         self._front = _Front(front.message + count, int(places[count]))
         self._fronts.append(front)
         self._keep(front.message, count, places, payload)
@@ -264,9 +274,8 @@ class ByteSchedule:
         """Append this worker's rows of ``count`` messages of the run, ``message`` and those after
         it, as far as they are not there yet.
         """
-        first = max(
-            self._order.before(message), self._end
-        )  # messages are drawn again after a change of the table
+        # messages are drawn again after a change of the table
+        first = max(self._order.before(message), self._end)
         rows = np.arange(first, self._order.before(message + count), dtype=np.int64)
         _, _, own = self._order.rows(rows)
         own -= message
@@ -278,16 +287,12 @@ class ByteSchedule:
         self._changes.append((at, place))
         if place <= self._passed:
             return self._first - 1  # it affects rows that are forgotten
-        row = self._row_at(
-            place
-        )  # if the place is not reached yet, the first row that is not drawn
+        # if the place is not reached yet, the first row that is not drawn
+        row = self._row_at(place)
         if place <= self._front.place:
             self._rows_before[place] = row
         if table is not None:
-            self._tables = [
-                *((start, old) for start, old in self._tables if start < place),
-                (place, table),
-            ]
+            self._tables = _with_table(self._tables, place, table)
             self._draw_again(place)
         return row
 
@@ -296,7 +301,8 @@ class ByteSchedule:
         while self._front.place > place:
             self._front = self._fronts.pop()
         kept = max(self._order.before(self._front.message) - self._first, 0)
-        self._place, self._payload = self._place[:kept], self._payload[:kept]
+        self._place = self._place[:kept]
+        self._payload = self._payload[:kept]
 
     def forget(self, row: int) -> None:
         passed = min(row - self._first, len(self._place))
@@ -304,19 +310,19 @@ class ByteSchedule:
             return
         self._first += passed
         self._passed = int(self._place[passed - 1])
-        self._place, self._payload = self._place[passed:], self._payload[passed:]
+        self._place = self._place[passed:]
+        self._payload = self._payload[passed:]
         # A change of the table, which affects no row that is forgotten, begins after the place of
         # the last one.
-        needed = [
-            number for number, front in enumerate(self._fronts) if front.place <= self._passed
-        ]
-        del self._fronts[: max(needed, default=0)]
+        reached = bisect_right(self._fronts, self._passed, key=attrgetter("place"))
+        del self._fronts[: max(reached - 1, 0)]
 
     def marks(self) -> list[tuple[int, Column]]:
-        return [
-            (at, self.numbers(self._rows_before.get(place, self._end)))
-            for at, place in self._changes
-        ]
+        marks = []
+        for at, place in self._changes:
+            row = self._rows_before.get(place, self._end)
+            marks.append((at, self.numbers(row)))
+        return marks
 
 
 Schedule = EvenSchedule | ByteSchedule

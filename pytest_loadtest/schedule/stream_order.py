@@ -5,6 +5,8 @@ streams have them in round robin (:class:`RoundRobin`), which is arithmetic. Wit
 turns has the stream of each message (:class:`Turns`): a stream of weight ``w`` has ``w`` turns in
 it, spread evenly. Message ``g`` has turn ``g mod L`` of round ``g div L``. So the train stays even,
 every stream has its exact share after each round, and nothing depends on the number of workers.
+
+The controller makes the cycle while it plans; schedules ask for the order in each worker's loop.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class RoundRobin:
         stream, and its number in the run.
         """
         if len(self.streams) == 1:
-            index, number = np.zeros(len(row), np.int64), row
+            index = np.zeros(len(row), np.int64)
+            number = row
         else:
             number, index = np.divmod(row, len(self.streams))
         return index, number, number * self.total + stream_at(self.streams, index)
@@ -93,16 +96,19 @@ class Turns:
             of topic ``s mod len(weights)``.
         :raises ValueError: more turns than a cycle may have.
         """
-        topics, least = len(weights), gcd(*weights)
-        turns = (swing * topics or sum(weights) // least) * times
+        topics = len(weights)
+        least = np.array(weights, np.int64) // gcd(*weights)
+        turns = (swing * topics or int(least.sum())) * times
         if turns > MOST_TURNS:
             raise ValueError(
                 f"the cycle of streams has {turns:,} turns, at most {MOST_TURNS:,} are possible"
             )
-        cycle = _spread([weight // least for weight in weights])
+        cycle = spread_turns(least)
         if swing:
             part = np.resize(cycle, swing)  # repeats or truncates
-            cycle = np.concatenate([(part + by) % topics for by in range(topics)])
+            # (topics, swing): of three topics the part [0, 0, 2] goes on as [1, 1, 0], [2, 2, 1]
+            cycle = ((part + np.arange(topics)[:, None]) % topics).ravel()
+        # With two streams of each topic, [0, 0, 1] becomes [0, 2, 1, 0, 2, 3].
         cycle = np.tile(cycle, times)
         return cls(cycle + topics * (_nth(cycle) % times), topics * times)
 
@@ -111,9 +117,8 @@ class Turns:
         up to ``total``.
         """
         rounds, rest = divmod(total, len(self.cycle))
-        counts: Column = rounds * self.weights + np.bincount(
-            self.cycle[:rest], minlength=self.streams
-        )
+        rest_counts = np.bincount(self.cycle[:rest], minlength=self.streams)
+        counts: Column = rounds * self.weights + rest_counts
         return counts
 
     @cached_property
@@ -134,16 +139,16 @@ class WeightedOrder:
     def __init__(self, turns: Turns, streams: Streams) -> None:
         cycle = turns.cycle
         column = stream_column(streams)
-        self._length, self._weights = len(cycle), turns.weights[column]
+        self._length = len(cycle)
+        self._weights = turns.weights[column]
         mine = np.zeros(turns.streams, np.bool_)
         mine[column] = True
         self._places = np.flatnonzero(mine[cycle])
         self._index = position_of(streams, cycle[self._places])
         self._number = _nth(self._index)
+        # the turns of stream i, ascending, begin at _starts[i]
         self._starts = np.cumsum(self._weights) - self._weights
-        self._turns = np.argsort(
-            self._index, kind="stable"
-        )  # the turns of stream i, ascending, begin at _starts[i]
+        self._turns = np.argsort(self._index, kind="stable")
 
     def before(self, total: int) -> int:
         rounds, rest = divmod(total, self._length)
@@ -156,11 +161,9 @@ class WeightedOrder:
     def rows(self, row: Column) -> tuple[Column, Column, Column]:
         rounds, turn = np.divmod(row, max(len(self._places), 1))
         index = self._index[turn]
-        return (
-            index,
-            rounds * self._weights[index] + self._number[turn],
-            rounds * self._length + self._places[turn],
-        )
+        number = rounds * self._weights[index] + self._number[turn]
+        place = rounds * self._length + self._places[turn]
+        return index, number, place
 
     def find(self, index: Column, number: Column) -> Column:
         rounds, nth = np.divmod(number, self._weights[index])
@@ -169,9 +172,8 @@ class WeightedOrder:
 
     def numbers(self, row: int) -> Column:
         rounds, rest = divmod(row, max(len(self._places), 1))
-        counts: Column = rounds * self._weights + np.bincount(
-            self._index[:rest], minlength=len(self._weights)
-        )
+        rest_counts = np.bincount(self._index[:rest], minlength=len(self._weights))
+        counts: Column = rounds * self._weights + rest_counts
         return counts
 
 
@@ -187,14 +189,15 @@ def _nth(values: Column) -> Column:
     return nth
 
 
-def _spread(weights: Sequence[int]) -> Column:
+def spread_turns(weights: Sequence[int] | Column) -> Column:
     """Return the topics of a round in which turn ``j`` of weight ``w`` is at ``(2j + 1) / 2w``; at
-    one place the lower topic is first.
+    one place the lower topic is first: ``[2, 1]`` → ``[0, 1, 0]``, at 1/4, 1/2 and 3/4.
 
     Floats are exact enough: equal places are equal as floats, and others differ by more than the
     rounding, as weights are below a million.
     """
     counts = np.array(weights, np.int64)
     topic = np.repeat(np.arange(len(counts)), counts)
-    spread: Column = topic[np.lexsort((topic, (2 * _nth(topic) + 1) / (2 * counts[topic])))]
-    return spread
+    places = (2 * _nth(topic) + 1) / (2 * counts[topic])
+    turns: Column = topic[np.lexsort((topic, places))]
+    return turns

@@ -1,6 +1,7 @@
 """Topics, producers and consumers as numbers, with arithmetic for their relations, and the share of
-each worker.
+each worker: streams in round robin, consumers in round robin from the last worker back.
 
+The controller assigns shares while it plans; workers and drivers get theirs, and calculate with it.
 The size of these objects does not depend on the number of clients. Names of topics and
 subscriptions at the broker are up to the driver; the only name here is that of an existing topic.
 """
@@ -57,9 +58,14 @@ class Topology:
         return self.topics * self.producers
 
     @property
+    def consumers_of_topic(self) -> int:
+        """The number of consumers of all subscriptions of one topic."""
+        return self.subscriptions * self.consumers
+
+    @property
     def all_consumers(self) -> int:
         """The number of consumers of all subscriptions of all topics."""
-        return self.topics * self.subscriptions * self.consumers
+        return self.topics * self.consumers_of_topic
 
     @property
     def clients(self) -> int:
@@ -79,7 +85,7 @@ class Topology:
 
     def topic_of_consumer(self, consumer: Numbers) -> Numbers:
         """Return the index of the topic that a consumer, or each consumer of a column, reads."""
-        return consumer // (self.subscriptions * self.consumers)
+        return consumer // self.consumers_of_topic
 
     def subscription_of_consumer(self, consumer: Numbers) -> Numbers:
         """Return the index, within the topic, of the subscription of a consumer, or of each
@@ -92,9 +98,7 @@ class Topology:
         """The number of partition producers and partition consumers: each client has one per
         partition.
         """
-        return (
-            self.topics * self.partitions * (self.producers + self.subscriptions * self.consumers)
-        )
+        return self.topics * self.partitions * (self.producers + self.consumers_of_topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +124,11 @@ class BroadcastShare:
 
     def __iter__(self) -> Iterator[int]:
         """Yield the consumers' indexes in the run, ascending."""
+        # (rounds, 64): the rows 1 and 4 of three workers are the numbers 64 … 127 and 256 … 319
         rows = np.arange(self._rounds) * self.workers + self.place
-        numbers = np.append(
-            rows[:, None] * WIDTH + np.arange(WIDTH), np.array(self._left, np.int64)
-        )  # an empty range would make floats
+        whole = rows[:, None] * WIDTH + np.arange(WIDTH)
+        left = np.array(self._left, np.int64)  # an empty range would make floats
+        numbers = np.append(whole, left)
         return iter(np.sort(self._consumers(numbers)).tolist())
 
     @property
@@ -137,23 +142,23 @@ class BroadcastShare:
 
     @property
     def _left(self) -> range:
-        """The worker's part of the remaining subscriptions, as numbers in the order of assignment."""
+        """The worker's part of the other subscriptions, as numbers in the order of assignment."""
         dealt = self._rounds * self.workers * WIDTH
         left = self.topics * self.subscriptions - dealt
-        return range(
-            dealt + left * self.place // self.workers,
-            dealt + left * (self.place + 1) // self.workers,
-        )
+        first = left * self.place // self.workers
+        end = left * (self.place + 1) // self.workers
+        return range(dealt + first, dealt + end)
 
     def _consumers(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return consumers by their number in the order of assignment, where the whole rows of all
         topics are first.
         """
-        whole, rest = self._whole, self.subscriptions - self._whole
+        whole = self._whole
         topic, subscription = np.divmod(number, whole)
         last = topic >= self.topics
         if last.any():
-            topic[last], subscription[last] = np.divmod(number[last] - self.topics * whole, rest)
+            behind = number[last] - self.topics * whole
+            topic[last], subscription[last] = np.divmod(behind, self.subscriptions - whole)
             subscription[last] += whole
         consumers: NDArray[np.int64] = topic * self.subscriptions + subscription
         return consumers
@@ -176,22 +181,20 @@ def assign(topology: Topology, workers: int) -> tuple[Assignment, ...]:
     The opposite directions balance workers when there are few of both. No worker has two more of
     either than another.
     """
-    streams, consumers = range(topology.streams), range(topology.all_consumers)
-
-    def consumers_of(place: int) -> range | BroadcastShare:
-        if not topology.broadcasts:
-            return consumers[place::workers]
-        return BroadcastShare(
-            topics=topology.topics,
-            subscriptions=topology.subscriptions,
-            workers=workers,
-            place=place,
-        )
-
-    return tuple(
-        Assignment(streams=streams[rank::workers], consumers=consumers_of(workers - 1 - rank))
-        for rank in range(workers)
-    )
+    assignments = []
+    for rank in range(workers):
+        place = workers - 1 - rank
+        consumers: range | BroadcastShare = range(place, topology.all_consumers, workers)
+        if topology.broadcasts:
+            consumers = BroadcastShare(
+                topics=topology.topics,
+                subscriptions=topology.subscriptions,
+                workers=workers,
+                place=place,
+            )
+        streams = range(rank, topology.streams, workers)
+        assignments.append(Assignment(streams=streams, consumers=consumers))
+    return tuple(assignments)
 
 
 def rows_of_broadcast(topology: Topology, workers: int) -> float:

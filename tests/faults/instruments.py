@@ -70,13 +70,16 @@ def _write(name: str, text: str) -> None:
 
 
 def _note_phases() -> None:
+    from pytest_loadtest.fleet.planned_run import PlannedRun
     from pytest_loadtest.fleet.run_controller import RunController
 
-    made: Any = RunController
-    begin, judge = made._started, made._judge
+    run: Any = PlannedRun
+    controller: Any = RunController
+    begin = run._start_phase
+    judge = controller._judge
 
-    def begin_and_note(self: Any, planned: Any, workload: Any, following: Any, start: int) -> Any:
-        order = begin(self, planned, workload, following, start)
+    def begin_and_note(self: Any, workload: Any, following: Any, start: int) -> Any:
+        order = begin(self, workload, following, start)
         if workload.part.profile.name == "fault":
             _write(f"{order.phase.name}.phase", json.dumps([start, start + order.phase.duration]))
         return order
@@ -85,7 +88,8 @@ def _note_phases() -> None:
         _write("aggregation.phase", "[0, 0]")
         return judge(self, run)
 
-    made._started, made._judge = begin_and_note, judge_and_note
+    run._start_phase = begin_and_note
+    controller._judge = judge_and_note
 
 
 def _hold_aggregation() -> None:

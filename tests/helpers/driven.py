@@ -11,10 +11,10 @@ from numpy_aggregation import NumpyAggregation
 
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.fleet import run_controller
 from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.document import dumps
 
@@ -63,8 +63,8 @@ def drive(
     """
     monkeypatch.setattr(brokers, "start", lambda _request, _progress: broker)
     options = Options(results=folder / "results", force=True, broker="process")
-    controller = RunController(options, Watcher(act))  # type: ignore[arg-type]
-    controller.spark = NumpyAggregation(options.results, options, lambda _: None)  # type: ignore[assignment]
+    monkeypatch.setattr(run_controller, "SparkService", NumpyAggregation)
+    controller = run_controller.RunController(options, Watcher(act))  # type: ignore[arg-type]
     fleet = LocalFleet(controller)
     usual = "".join(f"{key}: {value}\n" for key, value in USUAL.items() if key not in more)
     profile = profiles.loads(PROFILE + usual + more, "bottleneck.yaml")

@@ -7,7 +7,6 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from null_target import Windows
 
 from pytest_loadtest.brokers.base import BrokerFacts, refuse_node
 from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received, Undelivered
@@ -128,8 +127,10 @@ class SimulatedDriver:
         self._settings: SimulatedSettings = context.settings
         self._simulation = running()
         self.worker = int(context.worker[1:]) if context.worker[1:].isdecimal() else 0
-        window = self._settings.max_pending_messages or FOREVER
-        self._windows = Windows(window, context.topology.streams)
+        self._target = target()
+        self._window = self._settings.max_pending_messages or FOREVER
+        self._in_flight: dict[int, int] = {}  # stream → its messages without an answer
+        self._emptied: dict[int, int] = {}  # stream → the time of its last answer
         self._number = itertools.count()
         # a heap of time, number, row, stream, failed, resends
         self._answers: list[tuple[int, int, int, int, bool, int]] = []
@@ -190,59 +191,75 @@ class SimulatedDriver:
     # --- sending
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        for slow in target().faults("slow-send"):
-            if (
-                slow.values["worker"] == self.worker
-                and slow.begin <= self._simulation.now < slow.end
-            ):
-                self._simulation.sleep(int(slow.values["by"]))
+        self._be_slow("slow-send")
         now = self._simulation.now
         clock = self._context.clock()
-        refused = self._windows.admit(burst)
-        taken = np.arange(len(burst))
-        if refused is not None:
-            taken = np.delete(taken, refused)
-        if len(taken):
+        taken, refused = self._admit(burst)
+        if taken:
             self._hand_over(burst, taken, now, clock)
-        if refused is None:
-            self._refused = set()
+        self._refused = set()
+        if not refused:
             return None
+        rows = burst.row[refused].tolist()
         if not self._settings.block_if_queue_full:
-            for position in refused.tolist():
-                burst.sent[position] = clock
-                self._read_answers.append((clock, int(burst.row[position]), True, 0))
+            burst.sent[refused] = clock
+            self._read_answers += [(clock, row, True, 0) for row in rows]
             return None
-        self._refused = set(burst.stream[refused].tolist())
-        self._waiting.update(burst.row[refused].tolist())
-        return refused
+        self._refused.update(burst.stream[refused].tolist())
+        self._waiting.update(rows)
+        return np.array(refused, np.int64)
 
-    def _hand_over(self, burst: Burst, taken: NDArray[np.int64], now: int, clock: int) -> None:
+    def _be_slow(self, kind: str) -> bool:
+        """Let a fault of this worker's client pass; return whether there was one."""
+        delay = 0
+        for slow in self._target.faults(kind):
+            is_own = slow.values["worker"] == self.worker
+            if is_own and slow.begin <= self._simulation.now < slow.end:
+                delay = max(delay, int(slow.values["by"]))
+        if delay:
+            self._simulation.sleep(delay)
+        return delay > 0
+
+    def _admit(self, burst: Burst) -> tuple[list[int], list[int]]:
+        """Occupy the windows of the streams; return the positions of messages that find room, and of those that find none."""
+        taken: list[int] = []
+        refused: list[int] = []
+        for position, stream in enumerate(burst.stream.tolist()):
+            in_flight = self._in_flight.get(stream, 0)
+            if in_flight >= self._window:
+                refused.append(position)
+                continue
+            if not in_flight:
+                burst.idle[position] = self._emptied.get(stream, 0)
+            self._in_flight[stream] = in_flight + 1
+            taken.append(position)
+        return taken, refused
+
+    def _hand_over(self, burst: Burst, taken: list[int], now: int, clock: int) -> None:
         pool, context = self._context.pool, self._context
-        stream, seq = burst.stream[taken].copy(), burst.seq[taken].copy()
-        intended, payload = burst.intended[taken].copy(), burst.payload[taken].copy()
-        burst.sent[taken] = clock
+        chosen: Any = slice(None) if len(taken) == len(burst) else taken
+        stream, seq = burst.stream[chosen], burst.seq[chosen]
+        intended, payload = burst.intended[chosen], burst.payload[chosen]
+        burst.sent[chosen] = clock
         heads = envelope.encode_heads(
             pool, nonce=context.nonce, stream=stream, seq=seq, intended=intended, payload=payload
         )
-        rows = burst.row[taken].tolist()
-        due = [None] * len(taken) if burst.due is None else (burst.due[taken] * MS - EPOCH).tolist()
+        rows = burst.row[chosen].tolist()
+        due = [None] * len(taken)
+        if burst.due is not None:
+            due = (burst.due[chosen] * MS - EPOCH).tolist()
         sizes = pool.sizes.take(payload).tolist()
         columns = (rows, stream.tolist(), seq.tolist(), sizes, intended.tolist(), due)
         for position, (row, of_stream, number, size, instant, due_at) in enumerate(
             zip(*columns, strict=True)
         ):
-            sent = Sent(
-                worker=self.worker,
-                stream=of_stream,
-                seq=number,
-                size=size,
-                at=now,
-                intended=instant,
-            )
+            sent = Sent(self.worker, of_stream, number, size, now, instant)
             if row in self._waiting:
                 self._waiting.discard(row)
                 sent.waited = now
-            answered, failed, resends = target().accept(context.run, sent, heads[position], due_at)
+            answered, failed, resends = self._target.accept(
+                context.run, sent, heads[position], due_at
+            )
             if not self._settings.acknowledged:
                 answered, failed = now, False
             if answered < FOREVER:
@@ -300,58 +317,52 @@ class SimulatedDriver:
 
     def poll(self, timeout_ns: int) -> None:
         simulation = self._simulation
-        end = simulation.now + max(timeout_ns, 0)
-        wake = end
-        if self._refused:
-            wake = min(
-                [end, *(answer[0] for answer in self._answers if answer[3] in self._refused)]
-            )
         begun = simulation.now
+        wake = begun + max(timeout_ns, 0)
+        if self._refused:
+            answers = [answer[0] for answer in self._answers if answer[3] in self._refused]
+            wake = min([wake, *answers])
         self._receive(begun, begun)  # what came before this call is read now
         if wake > begun:
             simulation.sleep(wake - begun)
         elif timeout_ns > 0:
             simulation.stand_still()
-        late = 0
-        for slow in target().faults("slow-read"):
-            if slow.values["worker"] == self.worker and slow.begin <= simulation.now < slow.end:
-                late = max(late, int(slow.values["by"]))
-        if late:
-            simulation.sleep(late)
-            begun = simulation.now
         # In the wait each packet was read when it came, unless the process was stopped meanwhile.
-        self._receive(begun, simulation.now, prompt_until=wake if not late else None)
+        prompt_until: int | None = wake
+        if self._be_slow("slow-read"):
+            begun, prompt_until = simulation.now, None
+        self._receive(begun, simulation.now, prompt_until)
 
     def _receive(self, begun: int, now: int, prompt_until: int | None = None) -> None:
         """Read what has arrived until now. :param prompt_until: what came since ``begun`` and until this instant was read at once."""
+        if self._answers and self._answers[0][0] <= now:
+            self._receive_answers(now)
+        if not self._arrivals or self._arrivals[0][0] > now:
+            return
+        process = self._simulation.process
+        batch: list[tuple[Copy, NDArray[np.uint8]]] = []
+        while self._arrivals and self._arrivals[0][0] <= now:
+            arrived, _, copy, head = heapq.heappop(self._arrivals)
+            if self._places[copy.consumer] in self._paused:
+                self._held.append((copy, head))
+                continue
+            read_at = now
+            if prompt_until is not None and begun <= arrived <= prompt_until:
+                read_at = process.resumes(arrived)
+            copy.taken = max(read_at, arrived)
+            batch.append((copy, head))
+        self._stamp(batch)
+        self._read += batch
+
+    def _receive_answers(self, now: int) -> None:
         local = self._simulation.process.clock
-
-        def read_at(came: int) -> int:
-            if prompt_until is not None and begun <= came <= prompt_until:
-                return self._simulation.process.resumes(came)
-            return now
-
-        freed: list[int] = []
-        freed_at: list[int] = []
         while self._answers and self._answers[0][0] <= now:
             came, _, row, stream, failed, resends = heapq.heappop(self._answers)
             stamp = self._run_time(local, came)
             self._read_answers.append((stamp, row, failed, resends))
-            freed.append(stream)
-            freed_at.append(stamp)
+            self._in_flight[stream] -= 1
+            self._emptied[stream] = stamp
             self._refused.discard(stream)
-        if freed:
-            self._windows.release(np.array(freed, np.int32), np.array(freed_at, np.int64))
-        batch: list[tuple[Copy, NDArray[np.uint8]]] = []
-        while self._arrivals and self._arrivals[0][0] <= now:
-            _, _, copy, head = heapq.heappop(self._arrivals)
-            if self._places[copy.consumer] in self._paused:
-                self._held.append((copy, head))
-                continue
-            copy.taken = max(read_at(copy.arrived), copy.arrived)
-            batch.append((copy, head))
-        self._stamp(batch)
-        self._read += batch
 
     def _stamp(self, batch: list[tuple[Copy, NDArray[np.uint8]]]) -> None:
         """Stamp what was read, as the kernel does: packets that waited together have the time of the last one."""
@@ -372,7 +383,7 @@ class SimulatedDriver:
         return {}
 
     def disconnected(self) -> str | None:
-        return "connection (closed)" if target().is_cut(self._simulation.now) else None
+        return "connection (closed)" if self._target.is_cut(self._simulation.now) else None
 
     def close(self) -> None:
         """Nothing is open."""

@@ -56,7 +56,7 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
     violations: list[Violation] = []
     try:
         played = play(world, _empty(folder / "world"))
-        if imperfect(world):
+        if imperfect(world) and needs_counterfactual(played):
             calm = play(world.without_generator_faults(), _empty(folder / "calm"))
         violations += _plain_rules(played)
         violations += check_truth(played)
@@ -91,6 +91,12 @@ def _plain_rules(played: Played) -> Iterator[Violation]:
         ]
         text = "; ".join([played.outcome, played.error or "", *unmet])
         yield Violation(rule="calm", text=text)
+
+
+def needs_counterfactual(played: Played) -> bool:
+    """Return whether blame depends on the world with a perfect generator. A calm world has to be met whatever that one is."""
+    is_calm = played.world.tag == "calm" and not played.world.faults
+    return not is_calm and played.outcome != "no data"
 
 
 def imperfect(world: World) -> bool:

@@ -88,7 +88,9 @@ def facts_of(played: Played) -> Facts:
         for copy in played.truth.copies
         if (copy.stream, copy.seq) in numbers and copy.arrived <= end + MARGIN
     ]
-    copies = [copy for copy in arrived if copy.taken is not None and copy.damage != "head"]
+    # A damaged message counts as corrupt, and as nothing else; without a checksum a damaged body is not noticed.
+    noticed = ("head", "body") if played.world.profile.get("checksum") else ("head",)
+    copies = [copy for copy in arrived if copy.taken is not None and copy.damage not in noticed]
     first: dict[Delivery, Copy] = {}
     for copy in copies:
         delivery = copy.stream, copy.seq, copy.subscription

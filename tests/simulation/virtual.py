@@ -88,6 +88,7 @@ class VirtualThread:
         self.greenlet = greenlet(self._run, parent=self._simulation.hub)
         self.turn = 0
         """Grows whenever the thread begins or ends to wait, so that a later wake-up of an earlier wait is known."""
+        self.label = f"{self.process.name} {name};".encode()
 
     def _run(self) -> None:
         function, args, kwargs = self._call
@@ -128,6 +129,7 @@ class Simulation:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = itertools.count()
         self._threads: list[VirtualThread] = []
+        self._deadline = BOOTED
         self.over = False
         self.target: Any = None
         """The model of the target, by which drivers find it."""
@@ -162,7 +164,7 @@ class Simulation:
         if not thread.greenlet:
             self._threads.append(thread)
         self.thread, self.process = thread, thread.process
-        self.hash.update(f"{self.now} {thread.process.name} {thread.name};".encode())
+        self.hash.update(b"%d " % self.now + thread.label)
         try:
             thread.greenlet.switch(*(() if not thread.greenlet else (value,)))
         except Exception as error:  # of a thread that ends with it: the world is wrong
@@ -171,6 +173,7 @@ class Simulation:
 
     def run(self, until: Callable[[], bool], deadline: int) -> bool:
         """Play events until a condition holds; return False if it does not at the deadline."""
+        self._deadline = deadline
         while not until():
             if not self._events:
                 raise Deadlock(f"at {self.now - BOOTED} ns")
@@ -200,12 +203,26 @@ class Simulation:
         thread = self.thread
         assert thread is not None, "only virtual threads wait"
         if until is not None:
+            if self._is_next(until, thread.process):
+                self.now = until
+                self.hash.update(b"%d " % until + thread.label)
+                return False
             turn = thread.turn
             self.at(until, lambda: self._continue(thread, turn, False))
         value = self.hub.switch()
         if self.over:
             raise GreenletExit
         return value
+
+    def _is_next(self, when: int, process: Process) -> bool:
+        """Return whether nothing else happens until an instant, so that the thread that runs may simply go on with it."""
+        if (
+            when <= self.now
+            or when > self._deadline
+            or (self._events and self._events[0][0] <= when)
+        ):
+            return False
+        return not process.stops or process.resumes(when) == when
 
     def sleep(self, duration: int) -> None:
         """Let time pass for this thread, ns."""
@@ -216,7 +233,7 @@ class Simulation:
 
     def stand_still(self) -> None:
         """Wait here if the process has been stopped since it began to run: a stop interrupts it between two reads of its clock."""
-        if self.process.resumes(self.now) > self.now:
+        if self.process.stops and self.process.resumes(self.now) > self.now:
             self.wait(self.now)
 
     def clock(self) -> int:

@@ -22,6 +22,7 @@ from pytest_loadtest.fleet.local import LocalFleet
 from pytest_loadtest.fleet.messages import Part, Request, RunResult
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import RunController
+from pytest_loadtest.fleet.run_results import RunResults
 from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.results.load import Load
 from pytest_loadtest.verdict import slo
@@ -101,6 +102,7 @@ class NumpyRunController(RunController):
     def __init__(self, options: Options, live: Any) -> None:
         super().__init__(options, live)
         self.spark = NumpyAggregation(options.results, options, live.announce)  # type: ignore[assignment]
+        self._results = RunResults(self.outputs, self.spark.measure)
 
     def _judge(self, run: Run) -> RunResult:
         folder = self._planned[run.key].workloads[0].folder

@@ -75,6 +75,15 @@ def test_every_planned_message_is_sent_once_and_none_before_its_time(tmp_path: P
     assert (run.sent["status"] == Status.ACKED).all()
 
 
+def test_no_message_due_in_the_last_tick_is_sent_after_the_end(tmp_path: Path) -> None:
+    """One late message of 50 is more than the implicit objective on messages sent in time allows."""
+    for rate in range(1_100, 2_000, 70):
+        folder = tmp_path / str(rate)
+        folder.mkdir()
+        run = drive(folder, rate=rate, seconds=0.05, start=SECOND)
+        assert run.sent["sent"].max() < SECOND + SECOND // 20
+
+
 def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path) -> None:
     """A search relies on it when it ends a step early."""
     run = drive(tmp_path, rate=997, seconds=3, latency=known)

@@ -135,3 +135,12 @@ def test_a_client_that_cannot_choose_its_source_address_is_an_error_before_load(
     with pytest.raises(UsageError, match="sourceAddresses of h1: ") as raised:
         planning.make_plans(request, [CONTROLLER], options)
     assert remedy in str(raised.value)
+
+
+def test_installed_versions_have_this_package_and_none_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_PACKAGES", ("numpy", "no-such-package"))
+    versions = planning.installed_versions()
+    assert {"python", "numpy"} <= set(versions)
+    assert "no-such-package" not in versions

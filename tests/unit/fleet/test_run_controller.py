@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from builders.plans import made
+from builders.planned_runs import MEMBERS, planned_run, ready_run
 
-from pytest_loadtest import profile as profiles
-from pytest_loadtest.brokers.base import BrokerFacts
-from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.host_clocks import BURST, RECENT, SMALL_BURST, HostClocks
 from pytest_loadtest.fleet.messages import (
     ClientsMade,
     ConnectFrom,
-    Part,
     PhaseDone,
-    ReadClock,
-    Request,
 )
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.run_controller import PlannedRun, RunController
+from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.fleet.run_states import GivenUp, Run
-from pytest_loadtest.fleet.scripts import PlannedScript
-from pytest_loadtest.fleet.workload_run import WorkloadRun
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pytest_loadtest.fleet.messages import ControllerMessage
-
-TEXT = """\
-name: a
-messages: 0
-producersPerTopic: {producers}
-testDuration: 1s
-driver: {{name: mqtt, client: {client}, connectRate: 100}}
-slo: {{connectLatency: {{mean: 1s}}}}
-"""
 
 
 class Announcements:
@@ -58,27 +37,10 @@ def connecting(
     folder: Path, producers: int, client: str = "native"
 ) -> tuple[RunController, Run, list[str]]:
     """Return a controller with a run of two workloads, ``""`` and ``two words``, on two workers; and its announcements."""
-    options = Options(results=folder)
-    profile = profiles.loads(TEXT.format(producers=producers, client=client), "p.yaml")
-    part, live = Part(profile=profile), Announcements()
-    workloads = [
-        WorkloadRun(
-            name=name,
-            part=part,
-            plan=made(profile),
-            root=folder / str(i),
-            nonce=1,
-            test="t",
-            source="p",
-            run="r",
-            workers=("gw0", "gw1"),
-        )
-        for i, name in enumerate(("", "two words"))
-    ]
-    request = Request(nodeid="t", attempt=1, profile=profile, parts=(part, part), source="p")
-    run = Run((0, 0), members=("gw0", "gw1"))
-    controller = RunController(options, live)  # type: ignore[arg-type]
-    controller._planned[run.key] = PlannedRun(request=request, workloads=workloads)
+    live = Announcements()
+    run = Run((0, 0), members=MEMBERS)
+    controller = RunController(Options(results=folder), live)  # type: ignore[arg-type]
+    controller._planned[run.key] = planned_run(folder, producers, client)
     return controller, run, live.lines
 
 
@@ -158,62 +120,10 @@ def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str
     assert len(controller.outputs.unwritten) == ("file" in damage)
 
 
-def test_a_workload_without_a_phase_keeps_the_line_of_its_samples(tmp_path: Path) -> None:
-    """The other workload goes on, on clocks that were related anew: the first one's samples were stamped by the earlier line."""
-    controller, run, _ = connecting(tmp_path, 1)
-    planned = controller._planned[run.key]
-
-    def send(worker: str, message: ControllerMessage) -> None:
-        assert isinstance(message, ReadClock)
-        clocks.receive(worker, message.number, time.monotonic_ns())
-
-    clocks = HostClocks(send)
-    clocks.add("gw1", "h1")
-    controller.clocks = clocks
-    first, second = planned.workloads
-    controller._relate_clocks(planned, ())
-    assert (first.host_clocks, second.host_clocks) == ((), ())
-    controller._relate_clocks(planned, [first, second])
-    kept = first.host_clocks
-    assert [clock.host for clock in kept] == ["h1"]
-    controller._relate_clocks(planned, [second])
-    assert first.host_clocks == kept
-    assert second.host_clocks != kept
-
-
-def test_a_phase_does_not_begin_with_an_old_relation_of_clocks(tmp_path: Path) -> None:
-    """Judging a step of a search takes seconds, in which a clock may be slewed: times are exchanged again, and count from there."""
-    controller, run, _ = connecting(tmp_path, 1)
-    planned = controller._planned[run.key]
-    asked = list[int]()
-
-    def send(worker: str, message: ControllerMessage) -> None:
-        asked.append(time.monotonic_ns())
-        assert isinstance(message, ReadClock)
-        clocks.receive(worker, message.number, asked[-1])
-
-    controller.clocks = clocks = HostClocks(send)
-    clocks.add("gw1", "h1")
-    controller._relate_clocks(planned, ())
-    assert len(asked) == BURST
-    planned.clocks_since -= RECENT
-    controller._renew_clocks(planned)
-    assert len(asked) == BURST + SMALL_BURST
-    assert planned.clocks_since <= asked[BURST]
-    planned.clocks_since = time.monotonic_ns()
-    controller._renew_clocks(planned)
-    assert len(asked) == BURST + SMALL_BURST
-
-
 def test_a_run_that_breaks_while_its_next_phase_is_made_leaves_no_sampler(tmp_path: Path) -> None:
     """As when a worker dies while a step of a search is judged: the samplers of the run were ended before that phase began."""
     controller, run, _ = connecting(tmp_path, 1)
-    planned = controller._planned[run.key]
-    facts = BrokerFacts(name="loopback", version="1", mode="url", url="mqtt://127.0.0.1:1")
-    for workload in planned.workloads:
-        workload.broker = SimpleNamespace(facts=facts, failure=lambda: None)  # type: ignore[assignment]
-        workload.facts = DriverFacts(client="c", version="1")
-    planned.scripts = [PlannedScript(workload) for workload in planned.workloads]
+    controller._planned[run.key] = ready_run(tmp_path)
     run.state = GivenUp(NoData("gw1 went down"))
     controller.answer(run, [PhaseDone(1, (None, None))] * 2)
     assert [thread for thread in threading.enumerate() if thread.name == "loadtest-sampler"] == []

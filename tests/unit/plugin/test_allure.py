@@ -1,4 +1,4 @@
-"""Allure's results of load tests: the same test with and without a crash, and the duration of the load."""
+"""Allure's results of load tests, with and without a crash, and the duration of the load."""
 
 from __future__ import annotations
 
@@ -62,9 +62,13 @@ def identity(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_crashed_test_is_the_same_test_in_the_report(pytester: pytest.Pytester) -> None:
-    """Otherwise Allure would show it as another test, without history. It is broken, with pytest's text and times."""
+    """Otherwise Allure would show it as another test, without history.
+
+    It is broken, with pytest's text and times.
+    """
     pytester.makeini(
-        "[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio -p no:cacheprovider\n"
+        "[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio -p"
+        " no:cacheprovider\n"
     )
     pytester.makepyfile(TESTS)
     pytester.inline_run("--alluredir=allure", plugins=[Crashes()])
@@ -88,7 +92,7 @@ def test_a_crashed_test_is_the_same_test_in_the_report(pytester: pytest.Pytester
 
 
 def duration_after_setup(monkeypatch: pytest.MonkeyPatch, marker: object) -> AllureDuration:
-    """Return the plugin after the setup of a load test from 1 s to 2 s, and of another test from 3 s to 8 s."""
+    """Return the plugin after the setup of a load test (1 s to 2 s) and another test (3 s to 8 s)."""
     times = iter([1.0, 2.0, 3.0, 8.0])
     monkeypatch.setattr("pytest_loadtest.plugin.allure.time.time", lambda: next(times))
     duration = AllureDuration()

@@ -16,7 +16,10 @@ from pytest_loadtest.plugin.selection import (
     load_profile,
 )
 
-PROFILE = "name: small\nmessageSize: 64\nproducerRate: 10\ntestDuration: 1s\ndriver: {name: loopback}\nslo: {throughput: 99%}\n"
+PROFILE = (
+    "name: small\nmessageSize: 64\nproducerRate: 10\ntestDuration: 1s\ndriver: {name: loopback}\n"
+    "slo: {throughput: 99%}\n"
+)
 
 
 PARAMETER = "@pytest.mark.parametrize('m', [pytest.param(1, marks=pytest.mark.load('varied'))])\n"
@@ -24,13 +27,20 @@ PARAMETER = "@pytest.mark.parametrize('m', [pytest.param(1, marks=pytest.mark.lo
 
 @pytest.fixture(scope="module", autouse=True)
 def _imported() -> None:
-    """Load a profile, and with it numpy and the drivers' settings: pytester removes modules imported while it runs."""
+    """Load a profile, and with it numpy and the drivers' settings.
+
+    pytester removes modules imported while it runs.
+    """
     profiles.loads(PROFILE, "small.yaml")
 
 
 @pytest.fixture
 def rooted(pytester: pytest.Pytester) -> pytest.Pytester:
-    """Return a folder with one profile. Its sessions do not collect the garbage of this process five times each, which would take a second."""
+    """Return a folder with one profile.
+
+    Its sessions do not collect the garbage of this process five times each, which would take a
+    second.
+    """
     pytester.makeini("[pytest]\naddopts = -p no:xdist -p no:unraisableexception -p no:asyncio\n")
     pytester.mkdir("profiles")
     (pytester.path / "profiles" / "small.yaml").write_text(PROFILE)
@@ -114,13 +124,20 @@ def test_the_mark_of_a_derived_class_does_not_replace_that_of_its_base(
         except UsageError as error:
             profiles[item.nodeid.partition("::")[2]] = str(error).partition(" has ")[2]
     assert profiles == {
-        "TestBase::test_it": "of base", "TestBase::test_own": "of test", "TestDerived::test_own": "of test",
-        "TestDerived::test_it": "several marks load from TestDerived and its base classes, and only one would apply: keep one",
-        "TestSame::test_it": "of base", "TestSame::test_own": "of test",
-    }  # fmt: skip
+        "TestBase::test_it": "of base",
+        "TestBase::test_own": "of test",
+        "TestDerived::test_own": "of test",
+        "TestDerived::test_it": "several marks load from TestDerived and its base classes,"
+        " and only one would apply: keep one",
+        "TestSame::test_it": "of base",
+        "TestSame::test_own": "of test",
+    }
 
 
-MATRIX = "@pytest.mark.load('varied')\n@pytest.mark.parametrize('load_matrix', [{'messageSize': 99}], indirect=True)\n"
+MATRIX = (
+    "@pytest.mark.load('varied')\n@pytest.mark.parametrize('load_matrix', [{'messageSize': 99}],"
+    " indirect=True)\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +159,8 @@ def test_a_matrix_is_never_left_out(
     if sizes is None:
         with pytest.raises(
             UsageError,
-            match=r"py::test_it\[1\]: the matrix of .*varied.yaml needs the mark load at the function",
+            match=r"py::test_it\[1\]: the matrix of .*varied.yaml needs the mark load at the"
+            r" function",
         ):
             load_profile(found[0].config, found[0])
     else:
@@ -160,7 +178,8 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
     (rooted.path / "profiles" / "wrong.yaml").write_text(PROFILE.replace("64", "1"))
     found = items(
         rooted,
-        "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(load, n): ...\ndef test_other(load): ...",
+        "@pytest.mark.load('wrong')\n@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_it(load, n): ...\ndef test_other(load): ...",
     )
     with pytest.raises(pytest.UsageError) as error:
         check_load_tests(found[0].config, found)
@@ -195,7 +214,10 @@ def test_soak_tests_are_deselected_unless_named(
 def test_a_path_is_relative_to_the_test_file_and_to_the_root(
     rooted: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Independent of the folder where pytest is started, which counts too; an error names the test and all places."""
+    """Independent of the folder where pytest is started, which counts too.
+
+    An error names the test and all places.
+    """
     source = "import pytest\n@pytest.mark.load('load/a.yaml')\ndef test_it(load): ..."
     below, started = rooted.path / "below", rooted.path / "started"
     for folder in (below, started):

@@ -1,4 +1,4 @@
-"""Recorded properties of a test pass through xdist's channel, with the same text in JUnit as without xdist."""
+"""Recorded properties pass through xdist's channel, with the same text in JUnit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_recorded_value_reaches_the_controller(value: object) -> None:
 def test_an_interrupt_gives_runs_up_before_it_kills_spark(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a run whose samples are being aggregated would end with the error that Spark is gone."""
+    """Otherwise a run whose samples are being aggregated would end: Spark is gone."""
     calls: list[str] = []
     monkeypatch.setattr(
         GangController, "pytest_keyboard_interrupt", lambda self: calls.append("runs")

@@ -129,7 +129,8 @@ def test_a_reporter_that_is_no_plugin_is_a_usage_error(config: Any) -> None:
     named(config, SimpleNamespace)
     with pytest.raises(
         UsageError,
-        match=r"^pytest_loadtest_reporters: <class .*> is not a plugin of this session: return one that is",
+        match=r"^pytest_loadtest_reporters: <class .*> is not a plugin of this session:"
+        r" return one that is",
     ):
         reporters(config)
 

@@ -1,0 +1,203 @@
+"""One run at the controller, from its plan to its end: the answers that need nothing of the session.
+
+Created by the run controller when the lead requests load, and used in the threads that answer the
+steps of the run; :meth:`PlannedRun.look` under the rendezvous' lock. It starts no thread and reads
+no clock: messages and instants are arguments, answers and drains are returned. Its workloads write
+``run.json``, and :class:`~pytest_loadtest.fleet.observing.Observing` has threads of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from pytest_loadtest.fleet.messages import (
+    CleanUp,
+    ClientsClosed,
+    ClientsMade,
+    ConnectFrom,
+    ConsumersConnected,
+    Continue,
+    NextPhases,
+    PhaseDone,
+    SampleHost,
+    Shares,
+    StartPhase,
+    TargetPrepared,
+)
+from pytest_loadtest.fleet.observing import Observing
+from pytest_loadtest.fleet.rendezvous import StepAnswers
+from pytest_loadtest.fleet.run_clocks import RunClocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_loadtest.engine.progress import Progress
+    from pytest_loadtest.fleet.drain import Drain
+    from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunStep, StepAnswer
+    from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
+    from pytest_loadtest.fleet.watches import Watch
+    from pytest_loadtest.fleet.workload_run import WorkloadRun
+    from pytest_loadtest.schedule.changes import Change
+
+Step = TypeVar("Step")
+
+
+@dataclass(slots=True)
+class PlannedRun:
+    """One run, from its plan to its end.
+
+    :param scripts: the phases of each workload, in the order of the workloads.
+    :param watches: by workload, those of the phases in progress.
+    """
+
+    request: Request
+    workloads: list[WorkloadRun]
+    scripts: list[PlannedScript | SearchScript] = field(default_factory=list)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    observing: Observing = field(default_factory=Observing)
+    clocks: RunClocks = field(default_factory=RunClocks)
+
+    def workload(self, name: str) -> WorkloadRun:
+        """Return a workload by its name."""
+        return next(workload for workload in self.workloads if workload.name == name)
+
+    def assign(
+        self,
+        members: Sequence[str],
+        bounds: tuple[int, ...],
+        sources: Mapping[str, tuple[str, ...]],
+    ) -> StepAnswers:
+        """Return each member's share of each workload.
+
+        :param bounds: more latencies, ns, whose exceedances workers count while load runs.
+        :param sources: by member, the addresses that its connections come from.
+        """
+        by_rank = []
+        for rank, member in enumerate(members):
+            shares = []
+            for workload in self.workloads:
+                assignment = workload.assign(member, rank, bounds)
+                line = self.clocks.lines.get(member)
+                shares.append(replace(assignment, clock=line, sources=sources.get(member, ())))
+            by_rank.append(Shares(tuple(shares)))
+        return StepAnswers(by_rank=tuple(by_rank))
+
+    def answer(
+        self,
+        members: Sequence[str],
+        brought: Sequence[RunStep],
+        now: int,
+        announce: Callable[[str], None],
+    ) -> StepAnswers:
+        """Return each member's answer to a step between planning, phases and verdict.
+
+        :param brought: the step as each member has brought it, by rank.
+        :param now: ns of the clock.
+        :raises TargetError: the target is gone.
+        """
+        answer: StepAnswer = Continue()
+        match brought[0]:
+            case TargetPrepared(facts):
+                assert facts is not None, "the lead has prepared the target"
+                for workload, driver_facts in zip(self.workloads, facts, strict=True):
+                    workload.set_driver_facts(driver_facts)
+            case ClientsMade(clients, name):
+                instant = self.workload(name).first_connection(clients, now, announce)
+                answer = ConnectFrom(instant)
+            case ConsumersConnected():
+                return self._locate(members, _steps(brought, ConsumersConnected))
+            case ClientsClosed():
+                answer = self._close(members, _steps(brought, ClientsClosed))
+            case step:
+                raise AssertionError(f"no answer to {step}")
+        return StepAnswers(by_rank=(answer,) * len(brought))
+
+    def _locate(self, members: Sequence[str], brought: Sequence[ConsumersConnected]) -> StepAnswers:
+        locations = {member: step.location for member, step in zip(members, brought, strict=True)}
+        orders = self.observing.locate_workers(locations, self.clocks.hosts, self.workloads)
+        return StepAnswers(by_rank=tuple(SampleHost(order) for order in orders))
+
+    def _close(self, members: Sequence[str], brought: Sequence[ClientsClosed]) -> CleanUp:
+        for number, workload in enumerate(self.workloads):
+            workload.check_broker()
+            facts = {
+                member: step.facts[number] for member, step in zip(members, brought, strict=True)
+            }
+            workload.add_worker_facts(facts)
+            if workload.folder is not None:
+                workload.write(ended=True)
+        return CleanUp(any(load.went_away or load.unanswered for load in self.workloads))
+
+    # --- phases
+
+    def reports(self, brought: Sequence[RunStep]) -> list[list[PhaseFinished]]:
+        """Return the members' reports on the phase of each workload; none if it had no phase."""
+        finished = [step.finished for step in _steps(brought, PhaseDone)]
+        return [
+            [report for report in of_workload if report is not None]
+            for of_workload in zip(*finished, strict=True)
+        ]
+
+    def end_phases(self, reports: Sequence[Sequence[PhaseFinished]]) -> None:
+        """Check and complete the phases that ended.
+
+        :raises NoData: the workers did not send what was planned.
+        :raises TargetError: the target is gone.
+        """
+        for workload, of_workload in zip(self.workloads, reports, strict=True):
+            if of_workload:
+                workload.check_broker()
+                watch = self.watches.get(workload.name)
+                workload.end_phase(of_workload, () if watch is None else watch.spans)
+                self.observing.end(workload)
+
+    def begin_phases(
+        self, members: Sequence[str], following: Sequence[Next | None], start: int
+    ) -> StepAnswers:
+        """Begin the next phase of each workload that has one.
+
+        :param following: by workload.
+        :param start: the instant at which the first message is due, ns.
+        """
+        self.watches = {}
+        drains: dict[str, Drain] = {}
+        phases: list[StartPhase | None] = []
+        for workload, phase in zip(self.workloads, following, strict=True):
+            if phase is None:
+                phases.append(None)
+            else:
+                drains[workload.name] = workload.begin(phase.phase, phase.folder, start)
+                phases.append(self._start_phase(workload, phase, start))
+        by_rank = []
+        for member in members:
+            line = self.clocks.lines.get(member)
+            own = [phase and replace(phase, clock=line) for phase in phases]
+            by_rank.append(NextPhases(tuple(own)))
+        return StepAnswers(by_rank=tuple(by_rank), drains=drains)
+
+    def _start_phase(self, workload: WorkloadRun, following: Next, start: int) -> StartPhase:
+        """Observe a phase that has begun, and return it as the workers get it."""
+        self.observing.begin(workload)
+        if following.watch is not None:
+            self.watches[workload.name] = following.watch
+        return StartPhase(
+            phase=workload.current.phase,
+            start=start,
+            folder=workload.folder,
+            wall=workload.clock.offset,
+            samples=workload.location,
+        )
+
+    def look(self, workload: WorkloadRun, reports: list[Progress], now: int) -> Change | None:
+        """Return the change that the watch of the phase wants, or None.
+
+        :param reports: the latest report of each member.
+        :param now: ns of the clock.
+        """
+        watch = self.watches.get(workload.name)
+        return None if watch is None else watch.look(reports, now - workload.current.start)
+
+
+def _steps(brought: Sequence[RunStep], kind: type[Step]) -> list[Step]:
+    return [step for step in brought if isinstance(step, kind)]

@@ -1,0 +1,166 @@
+"""The answers of a planned run to its members' steps: messages and instants in, messages out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from builders.planned_runs import MEMBERS, planned_run, ready_run
+
+from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.errors import TargetError
+from pytest_loadtest.fleet.messages import (
+    AwaitVerdict,
+    CleanUp,
+    ClientsClosed,
+    ClientsMade,
+    ConnectFrom,
+    ConsumersConnected,
+    Continue,
+    NextPhases,
+    PhaseDone,
+    SampleHost,
+    Shares,
+    TargetPrepared,
+    WorkerLocation,
+)
+from pytest_loadtest.metrics.clocks import ClockLine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_loadtest.fleet.planned_run import PlannedRun
+    from pytest_loadtest.fleet.rendezvous import StepAnswers
+
+FACTS = DriverFacts(client="c", version="1")
+START = 5_000_000_000
+LINE = ClockLine(at=0, offset=7)
+
+
+def began(planned: PlannedRun) -> StepAnswers:
+    """Return the answers with which the first phase of each workload begins; nothing is sampled."""
+    following = [script.next() for script in planned.scripts]
+    answers = planned.begin_phases(MEMBERS, following, START)
+    for workload in planned.workloads:
+        planned.observing.end(workload)
+    return answers
+
+
+def test_each_member_gets_its_share_of_each_workload(tmp_path: Path) -> None:
+    """With the line of its clock and its addresses, if it has its own."""
+    planned = ready_run(tmp_path)
+    planned.clocks.lines = {"gw1": LINE}
+    first, second = planned.assign(MEMBERS, (9,), {"gw1": ("127.0.0.2",)}).by_rank
+    assert isinstance(first, Shares)
+    assert isinstance(second, Shares)
+    assert [share.workload for share in first.assignments] == ["", "two words"]
+    for shares, worker, line, sources in (
+        (first, "gw0", None, ()),
+        (second, "gw1", LINE, ("127.0.0.2",)),
+    ):
+        for share in shares.assignments:
+            assert (share.worker, share.clock, share.sources) == (worker, line, sources)
+            assert share.bounds == (9,)
+
+
+def test_the_facts_of_the_lead_are_those_of_its_workloads(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path)
+    brought = [TargetPrepared((FACTS, DriverFacts(client="d", version="2"))), TargetPrepared(None)]
+    answers = planned.answer(MEMBERS, brought, 0, print)
+    assert answers.by_rank == (Continue(), Continue())
+    clients = [workload.facts and workload.facts.client for workload in planned.workloads]
+    assert clients == ["c", "d"]
+
+
+def test_connections_count_from_the_instant_that_was_given(tmp_path: Path) -> None:
+    planned = planned_run(tmp_path)
+    brought = [ClientsMade("producers", "")] * 2
+    early = planned.answer(MEMBERS, brought, 0, print).by_rank
+    late = planned.answer(MEMBERS, brought, 1000, print).by_rank
+    assert isinstance(early[0], ConnectFrom)
+    assert late == (ConnectFrom(early[0].instant + 1000),) * 2
+
+
+def test_one_worker_of_another_host_samples_it(tmp_path: Path) -> None:
+    """There is no other host here: nobody has to sample."""
+    here = WorkerLocation(pid=1, processes="p", network="n")
+    answers = ready_run(tmp_path).answer(MEMBERS, [ConsumersConnected(here)] * 2, 0, print)
+    assert answers.by_rank == (SampleHost(None), SampleHost(None))
+
+
+def test_members_get_the_next_phase_of_each_workload_at_one_instant(tmp_path: Path) -> None:
+    """Each with the line of its own clock."""
+    planned = ready_run(tmp_path)
+    planned.clocks.lines = {"gw1": LINE}
+    answers = began(planned)
+    assert sorted(answers.drains) == ["", "two words"]
+    for answer, line in zip(answers.by_rank, (None, LINE), strict=True):
+        assert isinstance(answer, NextPhases)
+        assert answer.phases is not None
+        for phase in answer.phases:
+            assert phase is not None
+            assert (phase.start, phase.clock) == (START, line)
+
+
+def test_a_workload_without_a_phase_has_no_drain_and_no_report(tmp_path: Path) -> None:
+    """It waits for the others."""
+    planned = ready_run(tmp_path)
+    planned.scripts[0].wait(1)  # type: ignore[union-attr]
+    answers = began(planned)
+    assert sorted(answers.drains) == ["two words"]
+    for answer in answers.by_rank:
+        assert isinstance(answer, NextPhases)
+        assert answer.phases is not None
+        assert [phase is None for phase in answer.phases] == [True, False]
+    reports = planned.reports([PhaseDone(1, (None, None))] * 2)
+    assert reports == [[], []]
+    planned.end_phases(reports)
+
+
+def test_a_target_that_is_gone_at_the_end_is_an_error(tmp_path: Path) -> None:
+    planned = ready_run(tmp_path)
+    planned.workloads[1].broker.failure = lambda: "killed"  # type: ignore[union-attr,method-assign]
+    brought = [ClientsClosed((FACTS, FACTS))] * 2
+    with pytest.raises(TargetError, match="went away: killed"):
+        planned.answer(MEMBERS, brought, 0, print)
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "went_away"), [(True, None), (False, "it hangs"), (False, None)]
+)
+def test_the_lead_learns_whether_a_target_is_silent(
+    unanswered: bool, went_away: str | None, tmp_path: Path
+) -> None:
+    """Then its topics may stay."""
+    planned = ready_run(tmp_path)
+    planned.workloads[1].unanswered = unanswered
+    planned.workloads[1].went_away = went_away
+    answers = planned.answer(MEMBERS, [ClientsClosed((FACTS, FACTS))] * 2, 0, print)
+    assert answers.by_rank == (CleanUp(unanswered or went_away is not None),) * 2
+
+
+def test_a_phase_without_watch_is_not_changed(tmp_path: Path) -> None:
+    planned = ready_run(tmp_path)
+    began(planned)
+    assert planned.look(planned.workload(""), [], START + 1) is None
+
+
+def test_a_watch_gets_the_time_since_the_start_of_the_phase(tmp_path: Path) -> None:
+    planned = ready_run(tmp_path)
+    began(planned)
+    elapsed: list[int] = []
+
+    class Watch:
+        spans = ()
+
+        def look(self, _progress: object, at: int) -> None:
+            elapsed.append(at)
+
+    planned.watches["two words"] = Watch()  # type: ignore[assignment]
+    planned.look(planned.workload("two words"), [], START + 3)
+    assert elapsed == [3]
+
+
+def test_a_step_that_needs_the_session_is_not_answered_here(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no answer"):
+        planned_run(tmp_path).answer(MEMBERS, [AwaitVerdict()] * 2, 0, print)
