@@ -385,7 +385,7 @@ def make_request(
     return Request(
         nodeid=item.nodeid, attempt=attempt, profile=profile, source=os.path.relpath(path, config.rootpath),
         parts=tuple(Part(profile=part, payload_file=profiles.payload(part, path, started)) for part in profile.workloads or (profile,)),
-        broker=mark.broker, target=mark.target, admin=mark.admin, security_line=profiles.line_of(path, ("target", "security")),
+        broker=mark.broker_mode, target=mark.target, admin=mark.admin_url, security_line=profiles.line_of(path, ("target", "security")),
         broker_line=profiles.line_of(path, ("driver", "broker")), cluster_line=profiles.line_of(path, ("broker",)),
     )  # fmt: skip
 

@@ -219,7 +219,7 @@ class Profile(Section):
     """Seed of every random choice."""
 
     target: TargetSection | None = None
-    """The broker under test; without it the run starts one (--load-broker)."""
+    """The broker under test; without it the run starts one (--load-broker-mode)."""
     driver: Annotated[ClientSettings, AnyKind()] = Field(default_factory=default_settings)
     """The kind of broker, the client, and its settings."""
     broker: BrokerSection = BrokerSection()
