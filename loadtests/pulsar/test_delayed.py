@@ -61,7 +61,7 @@ def test_strict(load):
 )
 def test_exclusive(load):
     """An Exclusive subscription gets everything at once, whatever the delay: the run reports it, and nothing is lost."""
-    assert load.lost == 0
+    assert load.loss == 0
     assert load.earliness.p50 > s(10)
 
 

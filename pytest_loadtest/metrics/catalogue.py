@@ -179,14 +179,14 @@ CATALOGUE: Final = (
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
-        meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
+        meaning="last copy received − intended, of a message to 64 subscriptions or more of one consumer each",
         absent=_NOT_COMPLETE,
         lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
-        meaning="of the same: the last copy received − the first",
+        meaning="last copy received − first copy received, of a message to 64 subscriptions or more of one consumer each",
         absent=_NOT_COMPLETE,
         lengthened_by=(Own.STALL, Own.RECEIVE_LAG),
     ),
@@ -195,19 +195,20 @@ CATALOGUE: Final = (
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
-        meaning="of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
+        meaning="time from the start that connectRate plans for a connection until the broker accepted it, TLS included; for MQTT clients",
         lengthened_by=(Own.BEGUN_LATE, Own.STALL),
     ),
     Metric(
         name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
-        meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
+        meaning="time until a subscription of an MQTT client is confirmed; for the whole run",
         lengthened_by=(Own.STALL,),
     ),
     Metric(
         name="reconnectLatency", attribute="reconnect", key="reconnect", form="latency", label="reconnect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent="no connection was lost and established again",
-        meaning="of each lost connection of MQTT clients until it was established again, its subscription included; of the whole run",
+        meaning="time from the loss of an MQTT client's connection until it was established again,"
+        " with its subscription; for the whole run",
         lengthened_by=(Own.STALL,),
     ),
     # Lateness is below zero if a message came early. HDR histograms have no negative values, so
@@ -215,13 +216,13 @@ CATALOGUE: Final = (
     Metric(
         name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
-        meaning="of delayed messages: received − due; below zero where one came early",
+        meaning="received − due, of delayed messages; below zero if a message came early",
         lengthened_by=_OF_COPIES,
     ),
     Metric(
         name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness",
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
-        meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
+        meaning="due − received, of delayed messages; 0 if a message did not come early; max: the broker's tick unless given",
     ),
     # Latencies are those of first copies (decision 024): copies of quick messages must not make
     # slow ones a smaller share.
@@ -233,7 +234,7 @@ CATALOGUE: Final = (
     Metric(
         name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap",
         needs=(Need.CONSUMERS,), never_came="subscriptions", absent=NOT_RECEIVED,
-        meaning="of each subscription of each topic: the longest time in which it received nothing, from the start of the phase to its end",
+        meaning="longest time in which a subscription of a topic received nothing, from the start of the phase to its end",
         lengthened_by=_OF_COPIES,
     ),
     Metric(
@@ -251,7 +252,7 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="failed", attribute="failed", key="failed", form="count", label="failed",
-        meaning="messages that the target refused; 1% unless given",
+        meaning="messages that the target rejected; 1% unless given",
     ),
     Metric(
         name="corrupt", attribute="corrupt", key="corrupt", form="count", label="corrupt", needs=(Need.CONSUMERS,),
@@ -264,7 +265,7 @@ CATALOGUE: Final = (
     # Workers count foreign messages over the whole run, so no stage has them.
     Metric(
         name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
-        absent="whether foreign messages came in this stage is not known",
+        absent="it is unknown whether foreign messages arrived in this stage",
         meaning="messages of another run, or at a subscription of another topic; 0 unless given on topics that the run makes",
     ),
     Metric(

@@ -64,7 +64,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
             "pulsar_in_messages_total",
             "received",
             counts.acked,
-            "were acknowledged to us",
+            "were acknowledged",
         ),
         ("sys.totalOut", "pulsar_out_messages_total", "delivered", copies, "were received"),
     ):
@@ -72,7 +72,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
         if len(total) and not _decreased(total) and total[-1] < ours:
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
             theirs = exact(int(total[-1]))
-            text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our count: one of the two is wrong"
+            text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by the run's count: one of the two is wrong"
             return Disagreement(
                 text
                 if certain
@@ -100,7 +100,8 @@ def _too_many_drops(
     if theirs <= ours:
         return None
     return Disagreement(
-        f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped), and {exact(ours)} are missing by our count:"
+        f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped),"
+        f" and {exact(ours)} are missing by the run's count:"
         " another client missed the others, or a count is wrong",
         certain=not shared,
     )

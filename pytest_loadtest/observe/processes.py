@@ -64,9 +64,7 @@ class ProcessSource:
             return (
                 {}
                 if self._at
-                else self._missing(
-                    f"process {error.pid} is not in /proc, so nothing is known of it"
-                )
+                else self._missing(f"process {error.pid} is not in /proc, so its use is unknown")
             )
         except psutil.AccessDenied as error:
             raise PermissionError(f"process {error.pid} belongs to another user") from error

@@ -92,7 +92,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     unsent = sampled.most(f"{own}.unsent", mask)
     where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
-        return f"{unsent} waited in our sockets{where} because the other side's window was closed; the reason was not sampled"
+        return f"{unsent} waited in the generator's sockets{where} because the other side's window was closed; the reason was not sampled"
     stopped = (sampled["broker.stopped"][mask] > 0).any()
     with_value = sampled.has_value("broker.cpu") & mask
     used = (
@@ -101,7 +101,8 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
         else ""
     )
     did = ", which was stopped by a signal" if stopped else used
-    return f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}; {unsent} more waited in our sockets{where}"
+    unread = f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}"
+    return f"{unread}; {unsent} more waited in the generator's sockets{where}"
 
 
 def _memory(sampled: Sampled) -> Mask:
@@ -205,9 +206,10 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
         unsent = sampled.most("broker.unsent", mask)
         own = sampled.fullest_own("unread", mask)
         unread = sampled.most(f"{own}.unread", mask)
-        return f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread at ours{sampled.place(own)}"
+        waited = f"{unsent} waited in {sampled.broker}'s sockets"
+        return f"{waited}, and no more than {unread} were unread in the generator's{sampled.place(own)}"
     own = sampled.fullest_own("unsent", mask)
-    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in our sockets{sampled.place(own)}"
+    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in the generator's sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
         shut = format_value(sampled.mean(f"{own}.shut", mask), "ratio", 2)
         return (

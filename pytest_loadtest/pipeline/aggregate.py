@@ -114,7 +114,7 @@ def _measure(
         between = each.counts.received - (each.within_hosts.deliveries if each.within_hosts else 0)
         if each.one_clock and between:
             raise NoData(
-                f"{folder.path}: {between} deliveries are between two hosts, the plan has none"
+                f"{folder.path}: {between} deliveries crossed hosts, but the plan keeps each within one host"
             )
     return measured
 

@@ -451,7 +451,7 @@ def _drained(backlog: BacklogSection) -> str:
         left = exact(backlog.left)
         if backlog.left >= backlog.messages:
             text = "never: it did not shrink, and was "
-    waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
+    waiting = f"{left} still waiting, at most {exact(backlog.allowed)} are allowed"
     return (
         f"{text}NOT drained within {format_duration(waited or 0)} (backlogDrainTimeout; {waiting})"
     )
@@ -469,7 +469,7 @@ def limit(section: PeakSection) -> str:
         case "maximum":
             text = "search.max, not the target: raise it to see more"
         case "none":
-            text = "unknown" if section.rate is not None else "the objectives held at no rate tried"
+            text = "unknown" if section.rate is not None else "every rate tried missed an objective"
         case _:
             text = "the target"
     first = "" if section.broke_first is None else f"; {section.broke_first} broke first"

@@ -771,5 +771,7 @@ def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(
     run = make_run()
     folder = write_run(tmp_path / "run", run, *faultless(run))
     dataclasses.replace(RunFile.read(folder), clocks=(CLOCK,), within_hosts=True).write(folder)
-    with pytest.raises(NoData, match="deliveries are between two hosts, the plan has none"):
+    with pytest.raises(
+        NoData, match="deliveries crossed hosts, but the plan keeps each within one host"
+    ):
         aggregate(spark, folder)

@@ -62,7 +62,7 @@ def test_mqtt(load):
     load.assert_slo()
     assert load.measurements.counts.lost == 0
 
-@pytest.mark.load("pulsar", broker="container")
+@pytest.mark.load("pulsar", broker_mode="container")
 def test_pulsar(load):
     load.assert_slo()
     assert load.measurements.counts.lost == 0

@@ -31,10 +31,10 @@ from pytest_loadtest import ms
 @pytest.mark.load("mix")
 def test_met(load, record_property):
     load.assert_slo()
-    assert load.lost == 0
+    assert load.loss == 0
     assert load.end_to_end.p50 <= ms(30_000)
     for name, value in {
-        "p50": load.end_to_end.p50, "bound": ms(20), "throughput": load.throughput, "lost": load.lost, "latency": load.end_to_end,
+        "p50": load.end_to_end.p50, "bound": ms(20), "throughput": load.throughput, "lost": load.loss, "latency": load.end_to_end,
         "counts": load.measurements.counts, "both": (load.end_to_end.p50, load.publish.p90), "verdict": load.verdict.outcome.value,
     }.items():
         record_property(f"own.{name}", value)
@@ -146,7 +146,7 @@ def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: 
         assert re.fullmatch(r"[\d.]+ msg/s", properties["own.throughput"])
         assert {"own.latency", "own.counts", "own.both"} < set(properties)
         assert properties["load.scaled"].startswith("×0.5")
-        assert (properties["load.sent"], properties["load.lost"]) == ("400", "0")
+        assert (properties["load.sent"], properties["load.loss"]) == ("400", "0")
         assert run.properties("test_missed")["load.outcome"] == "missed"
         assert run.properties("test_live_no_data")["load.outcome"] == "no data"
         _documents(run.documents, 1 if workers == "-n0" else 3)

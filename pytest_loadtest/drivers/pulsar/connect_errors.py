@@ -124,7 +124,7 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     """:param reason: OpenSSL's name of the error."""
     auth = settings.authentication
     if reason in _NO_TLS:
-        return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
+        return "the port does not speak TLS: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
     has_one = auth is not None and auth.plugin == "tls"
     words = ["CERTIFICATE", "UNKNOWN_CA"]
     if has_one:

@@ -70,7 +70,7 @@ def _figures(section: ComparisonSection) -> Table:
             row.better,
         )
         rows.append((*cells, Cell(row.outcome, row.outcome) if row.outcome else "not judged"))
-    noise = "noise is not known"
+    noise = "noise is unknown"
     if section.blocks is not None:
         noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
