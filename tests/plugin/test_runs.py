@@ -146,7 +146,7 @@ def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: 
         assert re.fullmatch(r"[\d.]+ msg/s", properties["own.throughput"])
         assert {"own.latency", "own.counts", "own.both"} < set(properties)
         assert properties["load.scaled"].startswith("×0.5")
-        assert (properties["load.sent"], properties["load.loss"]) == ("400", "0")
+        assert (properties["load.sent"], properties["load.lost"]) == ("400", "0")
         assert run.properties("test_missed")["load.outcome"] == "missed"
         assert run.properties("test_live_no_data")["load.outcome"] == "no data"
         _documents(run.documents, 1 if workers == "-n0" else 3)

@@ -24,7 +24,7 @@ def test_numbers_have_their_unit_in_the_name() -> None:
     found = dict(junit_properties(document()))
     assert found["load.end_to_end.max.ms"] == "20.000"
     assert found["load.throughput.msg_per_s"] == "10000.0"
-    assert found["load.loss"] == "0"
+    assert found["load.lost"] == "0"
     assert found["load.outcome"] == "missed"
     assert found["load.objective.endToEndLatency.p99"].startswith(
         "missed: endToEndLatency.p99 19.8 ms > 15.0 ms"
@@ -46,7 +46,7 @@ def test_missing_values_have_no_property() -> None:
     verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
     broken = dict(junit_properties(build_document(FACTS, verdict, None)))
     assert broken["load.reason"] == "worker gw1 died"
-    assert "load.loss" not in broken
+    assert "load.lost" not in broken
 
 
 def test_resent_messages_have_properties_if_there_are_any() -> None:
@@ -170,7 +170,7 @@ def test_connections_have_properties_and_no_counts_of_messages() -> None:
         "100.0",
     )
     assert float(found["load.connect.mean.ms"]) > 1
-    assert not {"load.offered", "load.loss", "load.rate.msg_per_s"} & found.keys()
+    assert not {"load.offered", "load.lost", "load.rate.msg_per_s"} & found.keys()
     assert "load.connections.asked.per_s" not in dict(
         junit_properties(opening_document(losses=None, rate=None))
     )
