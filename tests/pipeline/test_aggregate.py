@@ -496,7 +496,9 @@ def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("messages", [0, 5])
-def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) -> None:
+def test_a_run_that_received_nothing_lost_every_acked_message(
+    spark: SparkSession, tmp_path: Path, messages: int
+) -> None:
     """Every acked message is lost, and there is no latency; nor of a run of nothing."""
     run = make_run(messages=messages, streams=2)
     sent = generate(run, 3)[0]

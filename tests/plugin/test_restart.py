@@ -178,7 +178,7 @@ def test_every_message_survives_a_restart_of_mosquitto(on_mosquitto: Finished) -
 
 
 @needs_mosquitto
-def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
+def test_a_restart_that_is_impossible_or_fails_is_reported(on_mosquitto: Finished) -> None:
     """A broker not started by the run is rejected and the load continues; a broker that does not restart breaks the run with its output,
     and the next test gets another one."""
     run = on_mosquitto
