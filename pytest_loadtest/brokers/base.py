@@ -191,7 +191,7 @@ def refuse_node(name: str) -> UsageError:
 class UnavailableError(TargetError):
     """A mode is unavailable on this machine, as nothing is installed or no engine runs. ``auto`` tries the next mode.
 
-    :param reason: the missing thing. :param remedy: one line that tells what to do.
+    :param reason: the missing thing. :param remedy: one line.
     """
 
     def __init__(self, reason: str, remedy: str = "") -> None:

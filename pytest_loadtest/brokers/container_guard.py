@@ -1,7 +1,7 @@
-"""A small process that removes a run's containers when the controller ends, in whatever way: SIGKILL too.
+"""A small process that removes a run's containers when the controller ends, also after SIGKILL.
 
 It needs no image, unlike a reaper that runs as a container. Its standard input is the read end of a pipe that only the controller holds:
-``remove`` asks it to remove them, an end of file means that the controller died. It finds containers by their label, so also one whose
+``remove`` on its input removes them; an end of file means that the controller died. It finds containers by their label, so also one whose
 creation was not finished. If it cannot remove them, it prints the reason and retries for a minute: an engine that restarts keeps its
 containers.
 
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _wait_for_controller(parent: int) -> bool:
-    """Return True when the controller writes to the pipe, False when it is gone."""
+    """Return True when the controller writes to the pipe, False when it has ended."""
     while True:
         readable, _, _ = select.select([0], [], [], TICK)
         if readable:

@@ -1,4 +1,4 @@
-"""Adapters to brokers, one folder for each kind; a client library is imported only when a driver that needs it is asked for."""
+"""Adapters to brokers, one folder for each kind; a client library is imported only when a driver that needs it is loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def telemetry_class(name: str) -> Any | None:
 
 
 def undelivered_function(name: str) -> Callable[[DrainingRun], Undelivered | None] | None:
-    """Return the function that asks this kind of target for deliveries to come; None if the kind has none."""
+    """Return the function that counts a target's undelivered messages; None if the kind has none."""
     kind = kind_of(name)
     return load_reference(kind, kind.undelivered) if kind.undelivered else None
 

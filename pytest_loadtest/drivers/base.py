@@ -115,7 +115,7 @@ class TelemetryContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingRun:
-    """A run that has sent everything, for a function that asks its target for deliveries to come (``DriverKind.undelivered``).
+    """A run that has sent everything, for a function that counts its target's undelivered messages (``DriverKind.undelivered``).
 
     :param settings: the profile's ``driver`` section.
     :param run: name of the run, as in :class:`DriverContext`.
@@ -128,7 +128,7 @@ class DrainingRun:
 
 
 class Undelivered(NamedTuple):
-    """The deliveries of a run that its target had not completed when it was asked, all over one run.
+    """The deliveries of a run that its target had not completed at the time of the request, over the whole run.
 
     :param held: deliveries that the target may still hand over to a consumer.
     :param handed_over: copies handed over to the run's consumers since they were opened, taken or
@@ -279,7 +279,7 @@ class DriverFacts:
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
-    """Return the facts with the sums of the workers' counts, and all their clocks; a count that no worker knows is None."""
+    """Return the facts with the sums of the workers' counts, and all their clocks; a count that is unknown to all workers is None."""
     # None and not 0: an unknown count must not look like "nothing was lost".
     reports = [report for report in workers if report is not None]
     losses = [report.losses for report in reports if report.losses is not None]

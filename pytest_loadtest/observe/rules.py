@@ -346,7 +346,7 @@ class Sampled:
         return mask
 
     def fullest_own(self, queue: str, mask: Mask) -> str:
-        """Return the side of ours with the most bytes in this queue in the samples of the mask."""
+        """Return the generator's side with the most bytes in this queue in the samples of the mask."""
         return max(self.own_sides, key=lambda side: float(np.nansum(self[f"{side}.{queue}"][mask])))
 
     def place(self, side: str) -> str:

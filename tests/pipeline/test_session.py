@@ -116,7 +116,7 @@ def test_a_java_process_that_dies_before_it_answers_prints_nothing(
             caplog.clear()
 
 
-def test_java_options_of_the_user_override_ours(
+def test_java_options_of_the_user_come_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's stand last, where Java lets them win; an archive is named only once it is made, and each Java has its own."""

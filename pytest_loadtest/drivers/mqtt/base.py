@@ -246,7 +246,7 @@ class MqttDriverBase(ABC, Generic[C]):
         return self._clients.disconnected([connection for _, connection in self._joining])
 
     def close(self) -> None:
-        """Disconnect, and end the sessions of this driver's clients, whose ids no other worker knows."""
+        """Disconnect, and end the sessions of this driver's clients, whose ids are unknown to other workers."""
         self._clients.end()
         # An error is left to cleanup(), which tries again and raises it.
         with contextlib.suppress(TargetError):

@@ -295,7 +295,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.counts.incidents[text] += 1
 
     def note_reason(self, reason: int) -> None:
-        """Count an acknowledgement that rejects its message, or says that no client gets it (MQTT 5, 3.4.2.1)."""
+        """Count an acknowledgement with a rejection, or without a matching subscriber (MQTT 5, 3.4.2.1)."""
         if reason >= FAILURE:
             self._rejected = True
             self.note_incident(

@@ -183,7 +183,7 @@ class Admin:
         self._delete(f"tenants/{tenant}", _GONE, _CONFLICT)
 
     def bookies(self) -> int | None:
-        """Return the number of registered bookies, running or not; None if the cluster does not tell (it tells only superusers)."""
+        """Return the number of registered bookies, running or not; None if the cluster does not report it (only superusers get it)."""
         try:
             return len(self._read(list, "bookies/all", "bookies"))
         except RefusedError:
