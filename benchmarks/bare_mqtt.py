@@ -1,7 +1,8 @@
-"""The lower limit on this machine: the cost of sending, reading, answering and sleeping in a loop that does nothing else.
+"""The lower limit on this machine: a loop that only sends, reads, answers and sleeps.
 
-It has just enough MQTT 5 for mosquitto. Packets are made beforehand and are shorter than 128 bytes; messages are counted by their first
-byte. It has no envelope, check, sample, window or retry: no Python client can use less on this machine.
+It has just enough MQTT 5 for mosquitto. Packets are made beforehand and are shorter than 128 bytes;
+messages are counted by their first byte. It has no envelope, check, sample, window or retry: no
+Python client can use less on this machine.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def connected(url: str, ca_file: str | None, client_id: str, topic: str | None, 
 
 
 class Reader:
-    """Reads the messages of its sockets. :ivar messages: PUBLISH packets so far. :ivar ended: completely acknowledged messages."""
+    """Reads the messages of its sockets.
+
+    :ivar messages: PUBLISH packets so far. :ivar ended: completely acknowledged messages.
+    """
 
     def __init__(self) -> None:
         self.messages = self.ended = 0
@@ -114,7 +118,10 @@ class Reader:
 def _publish(
     case: Case, sockets: list[Any], reader: Reader, topic: str, start: float
 ) -> tuple[int, list[float]]:
-    """Send the due messages every tick, and read arrivals. :returns: number of messages, and the lateness of each, s."""
+    """Send the due messages every tick, and read arrivals.
+
+    :returns: number of messages, and the lateness of each, s.
+    """
     packets = [encode_packet(Publish(topic, bytes(64), case.qos, packet_id=1 if case.qos else 0))]
     if case.qos:
         at = packets[0].index(b"\0\1", 4 + len(topic))
@@ -180,7 +187,17 @@ def run_bare(role: str, case: Case, at: dict[str, str], name: str) -> None:
             reader.wait(1.0)
         messages = reader.messages
     cpu = time.process_time() - cpu
-    print(json.dumps({
-        "cpu": cpu, "messages": messages, "expected": expected, "dropped": 0, "core": cpu / case.seconds, "stall": 0.0,
-        "delay_p99": 1e9 * float(np.percentile(late, 99)),
-    }), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "cpu": cpu,
+                "messages": messages,
+                "expected": expected,
+                "dropped": 0,
+                "core": cpu / case.seconds,
+                "stall": 0.0,
+                "delay_p99": 1e9 * float(np.percentile(late, 99)),
+            }
+        ),
+        flush=True,
+    )

@@ -1,8 +1,9 @@
 """Our CPU per message around pulsar-client: ``python benchmarks/bench_client_overhead.py``.
 
-The driver's producers and consumers use a null client that has pulsar-client's calls and does nothing; the cost of the same calls in a bare
-loop is subtracted. The result is the best of several repeats (the least disturbed one), for bursts of one stream and for bursts of many
-streams: one message of each of 200, and of 20 of them.
+The driver's producers and consumers use a null client that has pulsar-client's calls and does
+nothing; the cost of the same calls in a bare loop is subtracted. The result is the best of several
+repeats (the least disturbed one), for bursts of one stream and for bursts of many streams: one
+message of each of 200, and of 20 of them.
 """
 
 from __future__ import annotations
@@ -71,10 +72,16 @@ def context(checksum: bool = False) -> DriverContext:
         max_size=None,
     )
     return DriverContext(
-        target=TargetAddress(url="pulsar://nowhere"), settings=PulsarSettings(), clock=time.monotonic_ns, run="bench", nonce=1,
-        worker="gw0", topology=Topology(topics=1, partitions=1, producers=200, subscriptions=1, consumers=200), pool=pool,
+        target=TargetAddress(url="pulsar://nowhere"),
+        settings=PulsarSettings(),
+        clock=time.monotonic_ns,
+        run="bench",
+        nonce=1,
+        worker="gw0",
+        topology=Topology(topics=1, partitions=1, producers=200, subscriptions=1, consumers=200),
+        pool=pool,
         checksum=checksum,
-    )  # fmt: skip
+    )
 
 
 def best(work: Callable[[], object]) -> float:
@@ -88,7 +95,10 @@ def best(work: Callable[[], object]) -> float:
 
 
 def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
-    """Return the total and bare cost of sending bursts of this size, from as many streams as possible."""
+    """Return the total and bare cost of sending bursts of this size.
+
+    They come from as many streams as possible.
+    """
     seq = np.arange(size, dtype=np.int64)
     stream = np.resize(np.arange(streams, dtype=np.int32), size)
     payload = np.zeros(size, np.uint16)
@@ -131,7 +141,10 @@ def produce(streams: int, size: int, keyed: bool) -> tuple[float, float]:
 def consume(
     consumers: int, size: int, order: Callable[[Any], int] | None, checksum: bool = False
 ) -> tuple[float, float]:
-    """Return the total and bare cost of receiving: the consumer's thread for all messages, then taking them in bursts of this size."""
+    """Return the total and bare cost of receiving.
+
+    It has the consumer's thread for all messages, and taking them in bursts of this size.
+    """
     made = context(checksum)
     data = payloads.whole_payloads(made.pool, np.zeros((1, 32), np.uint8), np.zeros(1, np.uint16))[
         0

@@ -1,13 +1,17 @@
 """The index of delayed messages on two real brokers, with a growing number of pending messages.
 
-``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions 4.0.0,4.2.4]`` starts each version of Pulsar in
-turn (4.0.0 has the heap, 4.2.4 time buckets), round after round. It sends each number of delayed messages to one Shared subscription of its
-own topic, with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats, the broker's CPU, and the
-memory that Java's heap (after a garbage collection) and the pool of direct memory free when the subscription and its index are deleted. The
-Roaring column is CRoaring (pyroaring) with the same entries and due times. ``jcmd`` of the JDK lists the heap; without it there is no
-figure for it. More rounds, and a run with ``--more``, which adds to the stored data, show the noise.
+``python benchmarks/bench_delayed_index.py [--rounds 2] [--looks 20000,50000] [--versions
+4.0.0,4.2.4]`` starts each version of Pulsar in turn (4.0.0 has the heap, 4.2.4 time buckets), round
+after round. It sends each number of delayed messages to one Shared subscription of its own topic,
+with due times of three kinds (``KINDS``). It reads the size of the index from the topic's stats,
+the broker's CPU, and the memory that Java's heap (after a garbage collection) and the pool of
+direct memory free when the subscription and its index are deleted. The Roaring column is CRoaring
+(pyroaring) with the same entries and due times. ``jcmd`` of the JDK lists the heap; without it
+there is no figure for it. More rounds, and a run with ``--more``, which adds to the stored data,
+show the noise.
 
-The data is in ``docs/howto/delayed-index.json``; ``python benchmarks/delayed_index.py`` makes table and plot from it, without a broker.
+The data is in ``docs/howto/delayed-index.json``; ``python benchmarks/delayed_index.py`` makes table
+and plot from it, without a broker.
 """
 
 from __future__ import annotations
@@ -43,7 +47,9 @@ if TYPE_CHECKING:
 VERSIONS = ("4.0.0", "4.2.4")
 LOOKS = (20_000, 50_000, 100_000, 200_000)
 WARM = 300_000  # messages for the compiler of a new broker, which do not count
-READS = 5  # measurements of memory after a subscription was deleted; the least counts, as timers and reads hold its index for some seconds
+# measurements of memory after a subscription was deleted; the least counts, as timers and reads
+# hold its index for some seconds
+READS = 5
 LATER = 3_600_000  # ms: no message becomes due during the benchmark
 WAIT = 180.0  # s
 HISTOGRAM = re.compile(r"\s*\d+:\s+\d+\s+(?P<bytes>\d+)\s+(?P<name>\S+)")
@@ -51,9 +57,11 @@ INDEX = re.compile(
     r"\[?L?(org\.roaringbitmap|it\.unimi\.dsi\.fastutil\.longs)\.|\[[CJ]$"
 )  # and the classes of its containers
 SETTINGS = {
-    "delayedDeliveryFixedDelayDetectionLookahead": "0",  # with equal delays the broker stops reading ahead here, and its index stays small
+    # with equal delays the broker stops reading ahead here, and its index stays small
+    "delayedDeliveryFixedDelayDetectionLookahead": "0",
     "delayedDeliveryTickTimeMillis": str(TICK),
-    "managedLedgerMinLedgerRolloverTimeMinutes": "0",  # ledgers of 50 000 entries, as at a broker that has run for longer
+    # ledgers of 50 000 entries, as at a broker that has run for longer
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
 }
 
 
@@ -69,10 +77,13 @@ class Watched:
         return self._ask(f"persistent/public/default/{topic}/stats")
 
     def memory(self) -> tuple[float | None, float]:
-        """Return the bytes on Java's heap after a collection (None without ``jcmd``), and of the pool of direct memory.
+        """Return the bytes on Java's heap after a collection, and of the pool of direct memory.
 
-        Heap: only the classes of an index count, as everything else changes by megabytes. Pool: the memory in use counts, as the JVM's
-        figure for direct memory is in chunks of 8 MiB, which the pool keeps.
+        The former is None without ``jcmd``.
+
+        Heap: only the classes of an index count, as everything else changes by megabytes. Pool: the
+        memory in use counts, as the JVM's figure for direct memory is in chunks of 8 MiB, which the
+        pool keeps.
         """
         pool = self._ask("broker-stats/allocator-stats/default")
         chunks = [
@@ -190,10 +201,17 @@ def measure(broker: Watched, version: str, kind: Kind, count: int, turn: int) ->
     finally:
         client.close()
     return Row(
-        turn=turn, version=version, due=kind.name, messages=indexed, roaring=roaring(due, places) / count, broker=size / indexed,
-        heap=None if heap is None or heap_without is None else (heap - heap_without) / count, direct=(direct - direct_without) / count,
-        cpu=cpu / count * 1e6, rate=count / took,
-    )  # fmt: skip
+        turn=turn,
+        version=version,
+        due=kind.name,
+        messages=indexed,
+        roaring=roaring(due, places) / count,
+        broker=size / indexed,
+        heap=None if heap is None or heap_without is None else (heap - heap_without) / count,
+        direct=(direct - direct_without) / count,
+        cpu=cpu / count * 1e6,
+        rate=count / took,
+    )
 
 
 def on(version: str, looks: tuple[int, ...], turn: int) -> list[Row]:
@@ -245,7 +263,8 @@ def main() -> None:
             rows += on(version, given.looks, turn)
             text = ",\n  ".join(json.dumps(rounded(row)) for row in rows)
             given.data.write_text(
-                f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n "rows": [\n  {text}\n]}}\n'
+                f'{{"machine": {json.dumps(machine)},\n "settings": {json.dumps(SETTINGS)},\n'
+                f' "rows": [\n  {text}\n]}}\n'
             )
     show(rows)
     draw(given.data)

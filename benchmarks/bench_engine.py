@@ -1,8 +1,11 @@
-"""CPU time of the engine per message in each direction, with recording: ``python benchmarks/bench_engine.py [--rounds 3]``.
+"""CPU time of the engine per message in each direction, with recording.
 
-Out: the engine's loop over a driver that accepts and answers everything, on a fake clock. In: the consumers' arrivals, decoded, checked for
-order and recorded. The figure is process CPU time with the recorder's writer thread, the median of the rounds. Start: from the description
-of a phase until its first tick.
+Run ``python benchmarks/bench_engine.py [--rounds 3]``.
+
+Out: the engine's loop over a driver that accepts and answers everything, on a fake clock. In: the
+consumers' arrivals, decoded, checked for order and recorded. The figure is process CPU time with
+the recorder's writer thread, the median of the rounds. Start: from the description of a phase until
+its first tick.
 """
 
 from __future__ import annotations
@@ -36,9 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PRODUCTION = {  # as in profiles/prod-2m.yaml
-    "0-256": 234, "256-1024": 456, "1024-4096": 678, "4096-16384": 312, "16384-65536": 98, "65536-262144": 45, "262144-1048576": 18,
+    "0-256": 234,
+    "256-1024": 456,
+    "1024-4096": 678,
+    "4096-16384": 312,
+    "16384-65536": 98,
+    "65536-262144": 45,
+    "262144-1048576": 18,
     "1048576-5242880": 6,
-}  # fmt: skip
+}
 KEYS = 10_000
 
 
@@ -68,14 +77,25 @@ class Shape:
 
 
 SHAPES = (
-    Shape(1, 1_000), Shape(1, 10_000), Shape(1, 100_000), Shape(1, 1_000_000), Shape(100, 10_000), Shape(200, 100_000),
-    Shape(1_000, 10_000), Shape(10_000, 10_000), Shape(1_000, 100_000), Shape(20_000, 100_000),
+    Shape(1, 1_000),
+    Shape(1, 10_000),
+    Shape(1, 100_000),
+    Shape(1, 1_000_000),
+    Shape(100, 10_000),
+    Shape(200, 100_000),
+    Shape(1_000, 10_000),
+    Shape(10_000, 10_000),
+    Shape(1_000, 100_000),
+    Shape(20_000, 100_000),
     Shape(200, 100_000, consumers=100, keys=True),
-)  # fmt: skip
+)
 
 
 class Swallowing:
-    """A driver that accepts everything and answers it at the next call, so the cost is the engine's."""
+    """A driver that accepts everything and answers it at the next call.
+
+    So the cost is the engine's.
+    """
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -142,18 +162,31 @@ def pool_of(shape: Shape) -> PayloadPool:
 
 def phase_of(shape: Shape) -> Phase:
     return Phase(
-        name="measure", duration=shape.messages * SECOND // shape.rate, pacer=Pacer.of(shape.rate, shape.streams),
-        before=StreamCounts(streams=shape.streams), recorded=True,
-    )  # fmt: skip
+        name="measure",
+        duration=shape.messages * SECOND // shape.rate,
+        pacer=Pacer.of(shape.rate, shape.streams),
+        before=StreamCounts(streams=shape.streams),
+        recorded=True,
+    )
 
 
 def engine_of(shape: Shape, clock: FakeClock, driver: Swallowing, pool: PayloadPool) -> Engine:
     nobody = np.empty(0, np.int32)
-    return Engine(Setup(
-        driver=driver, clock=clock, pool=pool, topology=shape.topology, streams=range(shape.streams),  # type: ignore[arg-type]
-        opened=Joined(nobody, nobody), nonce=1, seed=0, key_distributor="KEY_ROUND_ROBIN" if shape.keys else "NO_KEY",
-        max_send_delay=10 * SECOND, ordered=True,
-    ))  # fmt: skip
+    return Engine(
+        Setup(
+            driver=driver,
+            clock=clock,
+            pool=pool,
+            topology=shape.topology,
+            streams=range(shape.streams),  # type: ignore[arg-type]
+            opened=Joined(nobody, nobody),
+            nonce=1,
+            seed=0,
+            key_distributor="KEY_ROUND_ROBIN" if shape.keys else "NO_KEY",
+            max_send_delay=10 * SECOND,
+            ordered=True,
+        )
+    )
 
 
 def out(shape: Shape, folder: Path) -> float:
@@ -192,7 +225,10 @@ class Handed:
 
 
 def handed(shape: Shape, pool: PayloadPool) -> Iterator[Received]:
-    """Return the arrivals of each call; the streams, or their keys, are divided among the consumers."""
+    """Return the arrivals of each call.
+
+    The streams, or their keys, are divided among the consumers.
+    """
     each = max(shape.rate * COLLECT // SECOND, 1)
     consumers = shape.consumers or shape.streams
     for first in range(0, shape.messages, each):

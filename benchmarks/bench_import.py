@@ -1,6 +1,7 @@
 """The plugin's cost for every pytest run: ``python benchmarks/bench_import.py``.
 
-Runs ``pytest --version`` with and without the plugin, alternating, and prints the median of the differences in CPU time of the process.
+Runs ``pytest --version`` with and without the plugin, alternating, and prints the median of the
+differences in CPU time of the process.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def main() -> None:
     difference = statistics.median(with_plugin - bare for bare, with_plugin in pairs)
     bare = statistics.median(bare for bare, _ in pairs)
     print(
-        f"bare pytest {bare:.0f} ms of CPU; the plugin adds {difference:.1f} ms (median of {ROUNDS})"
+        f"bare pytest {bare:.0f} ms of CPU; the plugin adds {difference:.1f} ms (median of"
+        f" {ROUNDS})"
     )
 
 

@@ -1,11 +1,14 @@
-"""Receive lag, latencies and the gap between reads on real brokers: ``python benchmarks/bench_lag.py --busy 2``.
+"""Receive lag, latencies and the gap between reads on real brokers.
 
-It runs the engine, the native driver and the recorder as the other benchmarks do, with producers in one process and consumers in
-another, at 1 000, 10 000 and 100 000 messages a second, on mosquitto, Pulsar and the loopback's relay; with ``--busy 2`` again beside two
-busy loops, in four minutes for everything. Percentiles are of all messages, without a warm-up. The gap is the time between two reads of
-any socket that brought bytes. Messages leave once a tick of a millisecond, so at the lower rates it is not shorter. mosquitto is too
-slow for 100 000 a second at QoS 1, so nothing is acknowledged at that rate. ``--only mqtt`` selects a kind of broker, ``--rate`` the
-rates.
+Run ``python benchmarks/bench_lag.py --busy 2``.
+
+It runs the engine, the native driver and the recorder as the other benchmarks do, with producers in
+one process and consumers in another, at 1 000, 10 000 and 100 000 messages a second, on mosquitto,
+Pulsar and the loopback's relay; with ``--busy 2`` again beside two busy loops, in four minutes for
+everything. Percentiles are of all messages, without a warm-up. The gap is the time between two
+reads of any socket that brought bytes. Messages leave once a tick of a millisecond, so at the lower
+rates it is not shorter. mosquitto is too slow for 100 000 a second at QoS 1, so nothing is
+acknowledged at that rate. ``--only mqtt`` selects a kind of broker, ``--rate`` the rates.
 """
 
 from __future__ import annotations
@@ -78,9 +81,15 @@ def made_driver(
         max_size=None,
     )
     context = DriverContext(
-        target=TargetAddress(url=where["url"]), settings=LoopbackSettings(), clock=time.monotonic_ns, run=name, nonce=7, worker=worker,
-        topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1), pool=pool,
-    )  # fmt: skip
+        target=TargetAddress(url=where["url"]),
+        settings=LoopbackSettings(),
+        clock=time.monotonic_ns,
+        run=name,
+        nonce=7,
+        worker=worker,
+        topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1),
+        pool=pool,
+    )
     return LoopbackDriver(context), context
 
 
@@ -123,9 +132,11 @@ def distributions(folder: Path, *, acknowledged: bool) -> dict[str, list[float]]
     )
     reads = np.load(folder / "reads.npy")
     values = {
-        "receive lag": lag[lag >= 0] * MICROSECOND, "publish": (acked - due)[(acked > 0) & acknowledged], "end-to-end": received - intended,
+        "receive lag": lag[lag >= 0] * MICROSECOND,
+        "publish": (acked - due)[(acked > 0) & acknowledged],
+        "end-to-end": received - intended,
         "gap between reads": np.diff(reads[(reads >= due.min()) & (reads <= due.max())]),
-    }  # fmt: skip
+    }
     return {
         name: np.percentile(value, (50, 90, 99, 100)).tolist()
         for name, value in values.items()
@@ -186,8 +197,9 @@ def show(title: str, found: dict[str, Any]) -> None:
     out = found["out"]
     got = found["in"]
     print(
-        f"{title}: sent {out['messages']} of {out['expected']}, got {got['messages']}; core {out['core']:.2f} + {got['core']:.2f}; "
-        f"stall {out['stall']:.0f}/{got['stall']:.0f} ms"
+        f"{title}: sent {out['messages']} of {out['expected']}, got {got['messages']};"
+        f" core {out['core']:.2f} + {got['core']:.2f};"
+        f" stall {out['stall']:.0f}/{got['stall']:.0f} ms"
     )
     for name, values in found["looked"].items():
         print(

@@ -1,11 +1,13 @@
-"""CPU per message of the loopback driver and of its relay, at full speed and at a rate, for one stream and for many.
+"""CPU per message of the loopback driver and of its relay.
 
-``python benchmarks/bench_loopback.py [--seconds 2]``. It is CPU time, not wall time, as driver and relay may share a core with other
-programs. The driver's figure is everything on its side: envelope, framing, both directions of the socket, acks, heads of arrivals; without
-making the bursts.
+It is measured at full speed and at a rate, for one stream and for many.
 
-Each stream has its own topic and consumer; a burst takes the streams in turn and continues after the last one of the burst before. Full
-speed is limited by a window of four bursts.
+``python benchmarks/bench_loopback.py [--seconds 2]``. It is CPU time, not wall time, as driver and
+relay may share a core with other programs. The driver's figure is everything on its side: envelope,
+framing, both directions of the socket, acks, heads of arrivals; without making the bursts.
+
+Each stream has its own topic and consumer; a burst takes the streams in turn and continues after
+the last one of the burst before. Full speed is limited by a window of four bursts.
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ if TYPE_CHECKING:
 
 TICKS = os.sysconf("SC_CLK_TCK")
 IN_FLIGHT = 4  # bursts
-COLLECT = 25_000_000  # ns between two polls at a rate, as in the engine; at full speed there is one after every burst
+# ns between two polls at a rate, as in the engine; at full speed there is one after every burst
+COLLECT = 25_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Bytes of a message, messages of a burst, streams, and bursts a second; None: full speed, one stream."""
+    """Bytes of a message, messages of a burst, streams, and bursts a second.
+
+    None: full speed, one stream.
+    """
 
     size: int = 128
     burst: int
@@ -172,8 +178,9 @@ def run(port: int, pid: int, case: Case, seconds: float) -> str:
     relay_cpu = cpu_of(pid) - relay_cpu
     driver.close()
     return (
-        f"{case.streams:6d} streams  {case.size:6d} B  bursts of {case.burst:5d}  {sent / wall / 1e3:8.1f} k msg/s   "
-        f"driver {cpu / sent * 1e6:7.3f} µs/msg   relay {relay_cpu / sent * 1e6:7.3f} µs/msg ({relay_cpu / wall:6.1%} of a core)"
+        f"{case.streams:6d} streams  {case.size:6d} B  bursts of {case.burst:5d} "
+        f" {sent / wall / 1e3:8.1f} k msg/s   driver {cpu / sent * 1e6:7.3f} µs/msg   relay"
+        f" {relay_cpu / sent * 1e6:7.3f} µs/msg ({relay_cpu / wall:6.1%} of a core)"
     )
 
 

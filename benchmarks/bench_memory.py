@@ -1,7 +1,10 @@
-"""Resident memory of the load workers over a long run: ``python benchmarks/bench_memory.py [minutes] [msg/s]``.
+"""Resident memory of the load workers over a long run.
 
-Runs pytest with two workers on the loopback relay (by default 10 minutes at 50 000 msg/s) and reads the workers' resident size from /proc
-every 10 s while they measure. Memory is constant if the second half's mean is within 5 % of the first half's.
+Run ``python benchmarks/bench_memory.py [minutes] [msg/s]``.
+
+Runs pytest with two workers on the loopback relay (by default 10 minutes at 50 000 msg/s) and reads
+the workers' resident size from /proc every 10 s while they measure. Memory is constant if the
+second half's mean is within 5 % of the first half's.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ def test_memory(load):
 
 
 def workers(pid: int) -> list[int]:
-    """Return the xdist workers of a pytest process: its children that wait for execnet's first line."""
+    """Return the xdist workers of a pytest process.
+
+    They are its children that wait for execnet's first line.
+    """
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [
         int(child)
@@ -77,7 +83,8 @@ def main(minutes: float = 10, rate: int = 50_000) -> None:
     first = statistics.mean(totals[:half])
     second = statistics.mean(totals[half:])
     print(
-        f"resident memory of both workers: first half {first:.1f} MiB, second half {second:.1f} MiB, {second / first - 1:+.1%}"
+        f"resident memory of both workers: first half {first:.1f} MiB,"
+        f" second half {second:.1f} MiB, {second / first - 1:+.1%}"
     )
 
 

@@ -1,12 +1,16 @@
-"""CPU per delivery of the generator on a real broker, with native, library and bare client in turn: ``python benchmarks/bench_mqtt.py``.
+"""CPU per delivery of the generator on a real broker.
 
-It runs the engine, the driver and the recorder, with all samples written; producers are in one process and consumers in another. The figure
-of a side is the CPU time of its process while load ran, with the drain, divided by its messages sent or copies received. Further columns:
-the broker's CPU time per copy, the time for connecting, memory per connection, and the publishers' send delay.
-``bare`` is the lower limit: a loop of sends, reads and sleeps at the same times that has the packets' lengths beforehand, and neither
-checks nor keeps anything (``bare_mqtt.py``). ``--case`` selects cases by number, ``--client`` the clients. ``--broker artemis`` is for the
-cases without TLS; in a repeated case the JVM has compiled more.
-mosquitto's ``max_inflight_messages`` is 1 000, not 20, as one publisher at QoS 1 would otherwise wait most of its time.
+Run ``python benchmarks/bench_mqtt.py``: native, library and bare client take turns.
+
+It runs the engine, the driver and the recorder, with all samples written; producers are in one
+process and consumers in another. The figure of a side is the CPU time of its process while load
+ran, with the drain, divided by its messages sent or copies received. Further columns: the broker's
+CPU time per copy, the time for connecting, memory per connection, and the publishers' send delay.
+``bare`` is the lower limit: a loop of sends, reads and sleeps at the same times that has the
+packets' lengths beforehand, and neither checks nor keeps anything (``bare_mqtt.py``). ``--case``
+selects cases by number, ``--client`` the clients. ``--broker artemis`` is for the cases without
+TLS; in a repeated case the JVM has compiled more. mosquitto's ``max_inflight_messages`` is 1 000,
+not 20, as one publisher at QoS 1 would otherwise wait most of its time.
 """
 
 from __future__ import annotations
@@ -35,7 +39,10 @@ from pytest_loadtest.schedule.topology import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One shape of load; ``rate`` is the send rate. ``tls``: consumers connect with TLS 1.3, producers never do."""
+    """One shape of load; ``rate`` is the send rate.
+
+    ``tls``: consumers connect with TLS 1.3, producers never do.
+    """
 
     name: str
     rate: float
@@ -71,7 +78,10 @@ CASES = (
 def made_driver(
     case: Case, client: str, at: dict[str, Any], name: str, worker: str
 ) -> tuple[Any, DriverContext]:
-    """Return a driver. :param at: ``url``; for TLS also ``subscriber_url`` and the authority's ``ca_file``."""
+    """Return a driver.
+
+    :param at: ``url``; for TLS also ``subscriber_url`` and the authority's ``ca_file``.
+    """
     topology = Topology(
         topics=1,
         partitions=1,
@@ -93,9 +103,16 @@ def made_driver(
     settings = MqttSettings(client=client, qos=case.qos, max_inflight_messages=case.window, tls=tls)
     target = TargetAddress(url=at["url"], subscriber_url=at["subscriber_url"] if case.tls else None)
     context = DriverContext(
-        target=target, settings=settings, clock=time.monotonic_ns, run=name, nonce=7, worker=worker, topology=topology,
-        pool=pool, ordered=case.consumers == 1,
-    )  # fmt: skip
+        target=target,
+        settings=settings,
+        clock=time.monotonic_ns,
+        run=name,
+        nonce=7,
+        worker=worker,
+        topology=topology,
+        pool=pool,
+        ordered=case.consumers == 1,
+    )
     return driver_class("mqtt", client)(context), context  # type: ignore[call-arg]
 
 
@@ -125,11 +142,14 @@ def row(case: Case, client: str, found: dict[str, Any]) -> str:
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     broker = 1e6 * found["broker"] / max(got["messages"], 1)
     return (
-        f"{case.name:28} {client:8} out {cost[0]:7.1f} in {cost[1]:6.1f} broker {broker:6.1f} µs   "
-        f"sent {out['messages']} of {out['expected']}, got {got['messages']} of {got['expected']}, dropped {out['dropped']}; "
-        f"core {out['core']:.2f} + {got['core']:.2f}; connected in {out['connected']:.2f} + {got['connected']:.2f} s, "
-        f"{1e6 * out['cpu_connect']:.0f} + {1e6 * got['cpu_connect']:.0f} µs and {out['each']:.1f} + {got['each']:.1f} KiB each; "
-        f"send delay p99 {out['delay_p99'] / 1e6:.2f} ms; stall {out['stall']:.0f}/{got['stall']:.0f} ms"
+        f"{case.name:28} {client:8} out {cost[0]:7.1f} in {cost[1]:6.1f} broker {broker:6.1f} µs "
+        f"  sent {out['messages']} of {out['expected']},"
+        f" got {got['messages']} of {got['expected']}, dropped {out['dropped']};"
+        f" core {out['core']:.2f} + {got['core']:.2f}; connected in {out['connected']:.2f} +"
+        f" {got['connected']:.2f} s, {1e6 * out['cpu_connect']:.0f} +"
+        f" {1e6 * got['cpu_connect']:.0f} µs and {out['each']:.1f} + {got['each']:.1f} KiB each;"
+        f" send delay p99 {out['delay_p99'] / 1e6:.2f} ms;"
+        f" stall {out['stall']:.0f}/{got['stall']:.0f} ms"
     )
 
 

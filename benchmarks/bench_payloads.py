@@ -1,6 +1,7 @@
 """CPU per message of payload choice and envelope: ``python benchmarks/bench_payloads.py``.
 
-Prints process CPU in ns per message, the best of several repeats (the least disturbed one), at bursts of 100 and 1 000.
+Prints process CPU in ns per message, the best of several repeats (the least disturbed one), at
+bursts of 100 and 1 000.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The cost of planning, and of a run's documents, for very many clients: ``python benchmarks/bench_plan.py``.
+"""The cost of planning, and of a run's documents, for very many clients.
 
-Each row is a separate process, so that its peak memory is its own. *Plan*: compile the profile and print the plan, as ``--load-plan`` does.
-*Document*: the controller's work after a phase: compare the workers' messages with the plan, write ``run.json`` and ``streams.npz``. Time
-is wall clock; memory is the highest resident size so far, with the interpreter and its libraries.
+Run ``python benchmarks/bench_plan.py``.
+
+Each row is a separate process, so that its peak memory is its own. *Plan*: compile the profile and
+print the plan, as ``--load-plan`` does. *Document*: the controller's work after a phase: compare
+the workers' messages with the plan, write ``run.json`` and ``streams.npz``. Time is wall clock;
+memory is the highest resident size so far, with the interpreter and its libraries.
 """
 
 from __future__ import annotations
@@ -72,9 +75,16 @@ def document(plan, root: Path) -> tuple[float, int]:  # type: ignore[no-untyped-
     from pytest_loadtest.fleet.workload_run import WorkloadRun
 
     workload = WorkloadRun(
-        name="", part=Part(profile=plan.profile), plan=plan, root=root, nonce=0, test="", source="", run="r",
+        name="",
+        part=Part(profile=plan.profile),
+        plan=plan,
+        root=root,
+        nonce=0,
+        test="",
+        source="",
+        run="r",
         workers=[f"gw{i}" for i in range(WORKERS)],
-    )  # fmt: skip
+    )
     workload.document()  # imports what it needs
     for phase in plan.phases:
         workload.begin(phase, "measure" if phase.recorded else None, 0)

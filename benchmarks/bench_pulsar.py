@@ -1,10 +1,14 @@
-"""CPU per message of the generator on a real Pulsar, with the native and the library client: ``python benchmarks/bench_pulsar.py``.
+"""CPU per message of the generator on a real Pulsar.
 
-It runs the engine, the driver and the recorder of one worker, as in a run, with all samples written; producers are in one process and
-consumers in another, so that both have separate figures. The figure is the CPU time of the process while load ran, with the drain, divided
-by its messages. It also prints losses, the send delay, and the longest stalls of both processes.
+Run ``python benchmarks/bench_pulsar.py``: it measures the native and the library client.
 
-``--url`` and ``--admin`` name a running broker; without them one is started. ``--case`` selects cases by number, ``--client`` the clients.
+It runs the engine, the driver and the recorder of one worker, as in a run, with all samples
+written; producers are in one process and consumers in another, so that both have separate figures.
+The figure is the CPU time of the process while load ran, with the drain, divided by its messages.
+It also prints losses, the send delay, and the longest stalls of both processes.
+
+``--url`` and ``--admin`` name a running broker; without them one is started. ``--case`` selects
+cases by number, ``--client`` the clients.
 """
 
 from __future__ import annotations
@@ -30,8 +34,15 @@ from pytest_loadtest.message.payloads import Bucket, build_pool, parse_range
 from pytest_loadtest.schedule.topology import Topology
 
 MIX = {
-    "0-256": 234, "256-1024": 456, "1KB-2KB": 678, "2KB-4KB": 902, "4KB-16KB": 456, "16KB-64KB": 234, "64KB-256KB": 45, "256KB-1MB": 6,
-}  # fmt: skip
+    "0-256": 234,
+    "256-1024": 456,
+    "1KB-2KB": 678,
+    "2KB-4KB": 902,
+    "4KB-16KB": 456,
+    "16KB-64KB": 234,
+    "64KB-256KB": 45,
+    "256KB-1MB": 6,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,18 +102,32 @@ def made_driver(
     case: Case, client: str, where: dict[str, Any], name: str, worker: str
 ) -> tuple[Any, DriverContext]:
     topology = Topology(
-        topics=case.topics, partitions=case.partitions, producers=case.streams // case.topics, subscriptions=1,
+        topics=case.topics,
+        partitions=case.partitions,
+        producers=case.streams // case.topics,
+        subscriptions=1,
         consumers=case.consumers // case.topics,
-    )  # fmt: skip
+    )
     settings = PulsarSettings(
-        client=client, batching_max_publish_delay_ms=case.delay, batching_max_messages=case.most, max_pending_messages=50_000,
-        max_pending_messages_across_partitions=200_000, receiver_queue_size=10_000, max_total_receiver_queue_size_across_partitions=100_000,
+        client=client,
+        batching_max_publish_delay_ms=case.delay,
+        batching_max_messages=case.most,
+        max_pending_messages=50_000,
+        max_pending_messages_across_partitions=200_000,
+        receiver_queue_size=10_000,
+        max_total_receiver_queue_size_across_partitions=100_000,
         subscription_type="Failover",
-    )  # fmt: skip
+    )
     context = DriverContext(
-        target=TargetAddress(url=where["url"], admin_url=where["admin_url"]), settings=settings, clock=time.monotonic_ns, run=name, nonce=7,
-        worker=worker, topology=topology, pool=made_pool(case),
-    )  # fmt: skip
+        target=TargetAddress(url=where["url"], admin_url=where["admin_url"]),
+        settings=settings,
+        clock=time.monotonic_ns,
+        run=name,
+        nonce=7,
+        worker=worker,
+        topology=topology,
+        pool=made_pool(case),
+    )
     return driver_class("pulsar", client)(context), context  # type: ignore[call-arg]
 
 
@@ -125,12 +150,14 @@ def row(case: Case, client: str, found: dict[str, Any]) -> str:
     cost = [1e6 * each["cpu"] / max(each["messages"], 1) for each in (out, got)]
     lost = out["messages"] - got["messages"]
     return (
-        f"{case.name:26} {client:8} {cost[0]:7.2f} + {cost[1]:6.2f} = {sum(cost):7.2f} µs/msg   "
-        f"sent {out['messages']} of {out['expected']}, dropped {out['dropped']}, failed {out['failed']}, lost {lost}; "
-        f"core {out['core']:.2f} + {got['core']:.2f}; RSS {out['rss']:.0f} + {got['rss']:.0f} MiB; "
-        f"connected in {out['connected']:.1f} + {got['connected']:.1f} s; ended {out['late']:.1f}/{got['late']:.1f} s late; "
-        f"stall {out['stall']:.0f}/{got['stall']:.0f} ms; send delay p99 {out['delay_p99'] / 1e6:.1f} ms; "
-        f"{out['applied'].get('batches', 'unknown')}"
+        f"{case.name:26} {client:8} {cost[0]:7.2f} + {cost[1]:6.2f} = {sum(cost):7.2f} µs/msg  "
+        f" sent {out['messages']} of {out['expected']}, dropped {out['dropped']},"
+        f" failed {out['failed']}, lost {lost}; core {out['core']:.2f} + {got['core']:.2f};"
+        f" RSS {out['rss']:.0f} + {got['rss']:.0f} MiB; connected in {out['connected']:.1f} +"
+        f" {got['connected']:.1f} s; ended {out['late']:.1f}/{got['late']:.1f} s late;"
+        f" stall {out['stall']:.0f}/{got['stall']:.0f} ms;"
+        f" send delay p99 {out['delay_p99'] / 1e6:.1f} ms;"
+        f" {out['applied'].get('batches', 'unknown')}"
     )
 
 

@@ -1,12 +1,18 @@
-"""Spark's side of a run: rows per second when warm, CPU seconds, memory of the driver and of its Python workers.
+"""Spark's side of a run.
 
-Generates a run folder (sent and received rows as workers write them, lognormal latency with a stall, some lost and late) and
-aggregates it several times in one session::
+It has rows per second when warm, CPU seconds, memory of the driver and of its Python workers.
+
+Generates a run folder (sent and received rows as workers write them, lognormal latency with a
+stall, some lost and late) and aggregates it several times in one session::
 
     python benchmarks/bench_spark.py --messages 10_000_000 --repeat 3
-    python benchmarks/bench_spark.py --messages 2_000_000 --rate 20_000 --window 10    # and each window of ten seconds
-    python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 --topics 1000    # 10 min of many slow streams
-    python benchmarks/bench_spark.py --messages 10_000_000 --twice 1e-4    # some deliveries come twice: latencies are counted once more
+    # and each window of ten seconds
+    python benchmarks/bench_spark.py --messages 2_000_000 --rate 20_000 --window 10
+    # 10 min of many slow streams
+    python benchmarks/bench_spark.py --messages 12_000_000 --rate 20_000 --streams 20_000 \\
+        --topics 1000
+    # some deliveries come twice: latencies are counted once more
+    python benchmarks/bench_spark.py --messages 10_000_000 --twice 1e-4
 
 Read the CPU seconds first: the wall clock belongs to whatever else the machine does.
 """
@@ -41,12 +47,16 @@ from pytest_loadtest.values.quantities import SECOND
 
 WORKERS = 10
 BUCKETS = 8
-# Of all workers' files of one time: slower runs have longer files, otherwise a day of few messages would be a million files.
+# Of all workers' files of one time: slower runs have longer files, otherwise a day of few messages
+# would be a million files.
 LEAST_ROWS = 200_000
 
 
 class Shape(NamedTuple):
-    """The shape of the run: all streams share the rate, msg/s. ``twice`` is the share of duplicated deliveries."""
+    """The shape of the run: all streams share the rate, msg/s.
+
+    ``twice`` is the share of duplicated deliveries.
+    """
 
     streams: int
     topics: int
@@ -81,11 +91,26 @@ def generate(folder: Path, messages: int, shape: Shape) -> None:
         (folder / f"gw{worker}.manifest.json").write_text(json.dumps(manifest))
     facts = RunCircumstances(plan={}, scaling={}, broker={}, driver={}, versions={}, machine={})
     RunFile(
-        run="bench", nonce=1, workers=tuple(f"gw{i}" for i in range(WORKERS)), start=SECOND, duration=duration, rate=shape.rate,
-        topics=shape.topics, subscriptions=1, ordered=True, publish_acks=True, broadcasts=False,
-        buckets=tuple(f"bucket {i}" for i in range(BUCKETS)), streams=RunStreams(count=shape.streams, file=STREAMS_FILE),
-        started=0.0, seed=0, scale=None, test="", profile={}, facts=facts,
-    ).write(folder)  # fmt: skip
+        run="bench",
+        nonce=1,
+        workers=tuple(f"gw{i}" for i in range(WORKERS)),
+        start=SECOND,
+        duration=duration,
+        rate=shape.rate,
+        topics=shape.topics,
+        subscriptions=1,
+        ordered=True,
+        publish_acks=True,
+        broadcasts=False,
+        buckets=tuple(f"bucket {i}" for i in range(BUCKETS)),
+        streams=RunStreams(count=shape.streams, file=STREAMS_FILE),
+        started=0.0,
+        seed=0,
+        scale=None,
+        test="",
+        profile={},
+        facts=facts,
+    ).write(folder)
     write_columns(
         folder,
         [("first", np.zeros(shape.streams, np.int64)), ("end", np.full(shape.streams, per_stream))],
@@ -152,7 +177,10 @@ def _driver(parent: psutil.Process) -> psutil.Process:
 
 
 def _cpu(java: psutil.Process) -> float:
-    """Return the CPU seconds so far of this process, of the driver and of its Python workers, including ended ones."""
+    """Return the CPU seconds so far of this process, of the driver and of its Python workers.
+
+    Ended workers are included.
+    """
     times = [
         process.cpu_times() for process in (psutil.Process(), java, *java.children(recursive=True))
     ]
@@ -204,7 +232,8 @@ def main() -> None:
             started = time.perf_counter()
             host.warm()
             print(
-                f"session started and warm: {time.perf_counter() - started:.1f} s; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+                f"session started and warm: {time.perf_counter() - started:.1f} s;"
+                f" {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
             )
             _measure(host, folder, options.repeat)
         finally:

@@ -1,10 +1,14 @@
-"""Errors of the clocks of several hosts that a run would judge with: ``python benchmarks/clock_errors.py [RUNS]``.
+"""Errors of the clocks of several hosts that a run would judge with.
 
-Simulated phases on a host that answers over a local network, with exchanges as :mod:`pytest_loadtest.fleet.host_clocks` makes them: a burst
-before and after the phase, and small ones while load runs, which are slower the busier the host is. *judged wrongly*: latencies are off by
-more than 1 ms and by more than the stated error, and the relation of the clocks is said to hold. *set*: it is said not to hold. The first
-part sets the clock once or twice per phase, at any time; the second lets it only drift. ``PYTHONPATH=OTHER-CHECKOUT`` and ``--interval``,
-``--keep-all`` show the same for another version.
+Run ``python benchmarks/clock_errors.py [RUNS]``.
+
+Simulated phases on a host that answers over a local network, with exchanges as
+:mod:`pytest_loadtest.fleet.host_clocks` makes them: a burst before and after the phase, and small
+ones while load runs, which are slower the busier the host is. *judged wrongly*: latencies are off
+by more than 1 ms and by more than the stated error, and the relation of the clocks is said to hold.
+*set*: it is said not to hold. The first part sets the clock once or twice per phase, at any time;
+the second lets it only drift. ``PYTHONPATH=OTHER-CHECKOUT`` and ``--interval``, ``--keep-all`` show
+the same for another version.
 """
 
 from __future__ import annotations
@@ -30,7 +34,10 @@ LOADS = {"idle": 20_000, "light load": 300_000, "heavy load": 3_000_000}
 
 
 class Phase:
-    """One phase of a simulated run. :param wait: the mean wait of each way, ns. :param host: the host's clock."""
+    """One phase of a simulated run.
+
+    :param wait: the mean wait of each way, ns. :param host: the host's clock.
+    """
 
     def __init__(
         self,
@@ -108,7 +115,8 @@ def main() -> None:
             wrong += fit.holds and error > max(MS, fit.error)
             found += not fit.holds
         print(
-            f"set by 1 to 50 ms, {load}: {off} of {options.runs} off by more than 1 ms, {wrong} judged wrongly, {found} set"
+            f"set by 1 to 50 ms, {load}: {off} of {options.runs} off by more than 1 ms,"
+            f" {wrong} judged wrongly, {found} set"
         )
     for load, wait in LOADS.items():
         fits = []

@@ -1,14 +1,19 @@
-"""Our search and OpenMessaging Benchmark's rule on the same broker: ``python benchmarks/compare_peak.py``.
+"""Our search and OpenMessaging Benchmark's rule on the same broker.
 
-The broker is a token bucket with a varying capacity: it is drawn again every second around its mean. All of it is arithmetic, so an hour of
-load takes a moment. Both have the same task: find the highest rate at which p99 of the latency stays within 100 ms for a minute. *Truth* is
-the rate at which half of many such holds, each from an idle broker, are met; without noise it is the closed form.
+Run ``python benchmarks/compare_peak.py``.
 
-OMB reports no found rate. *found* is what a reader may conclude from its result: the mean publish rate of the measured five minutes, in
-which the rule continues to adjust; *swing* is the lowest and highest rate in that time, *meanwhile* the share of its seconds within the
-bound. For our search it is the peak, with its interval. *anew*, for both: of 100 holds of a minute at the found rate, each from an idle
-broker, the number that are met. OMB's rule detects a queue before the broker by acknowledgements (``publish``), and a queue after it by the
-consumers' messages (``deliver``).
+The broker is a token bucket with a varying capacity: it is drawn again every second around its
+mean. All of it is arithmetic, so an hour of load takes a moment. Both have the same task: find the
+highest rate at which p99 of the latency stays within 100 ms for a minute. *Truth* is the rate at
+which half of many such holds, each from an idle broker, are met; without noise it is the closed
+form.
+
+OMB reports no found rate. *found* is what a reader may conclude from its result: the mean publish
+rate of the measured five minutes, in which the rule continues to adjust; *swing* is the lowest and
+highest rate in that time, *meanwhile* the share of its seconds within the bound. For our search it
+is the peak, with its interval. *anew*, for both: of 100 holds of a minute at the found rate, each
+from an idle broker, the number that are met. OMB's rule detects a queue before the broker by
+acknowledgements (``publish``), and a queue after it by the consumers' messages (``deliver``).
 """
 
 from __future__ import annotations
@@ -80,7 +85,10 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rates in msg/s, time in ns. ``meanwhile``: share of the seconds of the search itself, if it continues until the end."""
+    """Rates in msg/s, time in ns.
+
+    ``meanwhile``: share of the seconds of the search itself, if it continues until the end.
+    """
 
     found: float
     time: int
@@ -135,7 +143,11 @@ def share_met(broker: Broker, rate: float, times: int) -> float:
 
 
 def omb(capacity: float, noise: float, seed: int, behind: bool) -> Answer:
-    """Run OMB's rule. Producers never wait: they queue the requested rate (``pendingQueueSize: 0``; memory has no limit here)."""
+    """Run OMB's rule.
+
+    Producers never wait: they queue the requested rate (``pendingQueueSize: 0``; memory has no
+    limit here).
+    """
     broker = Broker(capacity, noise, seed)
     rule = OmbController()
     offered = passed = 0.0
@@ -198,7 +210,8 @@ def row(name: str, answers: list[Answer], true: float) -> str:
 
 def main() -> None:
     print(
-        f"p99 <= 100 ms for a minute; {len(SEEDS)} runs each; found, swing: of the run in the middle\n"
+        f"p99 <= 100 ms for a minute; {len(SEEDS)} runs each; found, swing:"
+        " of the run in the middle\n"
     )
     heads = f"{'interval or swing':<22}{'anew':>6}{'meanwhile':>11}"
     print(f"  {'':<22}{'found':>10}{'error':>9}{'lowest':>9}{'highest':>9}{'time':>12}   {heads}")

@@ -1,6 +1,9 @@
-"""Table and plot of the data from ``bench_delayed_index.py``, with the model: ``python benchmarks/delayed_index.py [data.json]``.
+"""Table and plot of the data from ``bench_delayed_index.py``, with the model.
 
-The plot is an SVG in the folder of the data. It needs matplotlib (``pip install --group plots``); without it only the table is printed.
+Run ``python benchmarks/delayed_index.py [data.json]``.
+
+The plot is an SVG in the folder of the data. It needs matplotlib (``pip install --group plots``);
+without it only the table is printed.
 """
 
 from __future__ import annotations
@@ -36,7 +39,11 @@ TOLD = (10_000, 20_000, 50_000, 100_000, 200_000, 400_000)
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """The distribution of due times: a number per millisecond one after the other, or at random within a number of milliseconds."""
+    """The distribution of due times.
+
+    It is a number per millisecond one after the other, or at random within a number of
+    milliseconds.
+    """
 
     name: str
     per_ms: int = 0
@@ -51,7 +58,10 @@ class Kind:
         return self._model(messages).total / messages
 
     def rule(self, messages: int) -> float:
-        """The bytes of a message by a rule of thumb: 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger if a bucket has ledgers.
+        """The bytes of a message by a rule of thumb.
+
+        They are 2 up to 4096 messages a bucket, then 8192/M, and 8192/ledger if a bucket
+        has ledgers.
 
         It ignores that ledgers cut buckets: 0.62 bytes instead of 0.5 at x = 16 and y = 10.
         """
@@ -77,9 +87,10 @@ KINDS = (
 class Row:
     """One look at one broker; bytes of a message unless said otherwise.
 
-    :param turn: round, from 0. :param messages: in the index. :param roaring: a real library's, of time buckets.
-    :param broker: its own metric. :param heap: Java's, freed with the index; None: unknown. :param direct: of the pool of direct memory,
-        likewise.
+    :param turn: round, from 0. :param messages: in the index.
+    :param roaring: a real library's, of time buckets.
+    :param broker: its own metric. :param heap: Java's, freed with the index; None: unknown.
+    :param direct: of the pool of direct memory, likewise.
     :param cpu: of the broker, µs of a message. :param rate: msg/s sent.
     """
 
@@ -148,7 +159,10 @@ def show(rows: Iterable[Row]) -> None:
 
 
 def freed(row: Row) -> float | None:
-    """Return the bytes freed with the index, of the memory that it uses: the other one changes by megabytes of read and cached data."""
+    """Return the bytes freed with the index, of the memory that it uses.
+
+    The other one changes by megabytes of read and cached data.
+    """
     return row.heap if time_buckets(row.version) else row.direct
 
 
@@ -274,7 +288,10 @@ def _abscissa(axes: Any) -> None:
 
 
 def _points(rows: list[Row], name: str) -> tuple[list[int], list[float]]:
-    """Return the points above zero, as the axis is logarithmic, and only one if rounds agree to a hundredth."""
+    """Return the points above zero, as the axis is logarithmic.
+
+    Only one is returned if rounds agree to a hundredth.
+    """
     found = sorted(
         {
             (row.messages, round(value, 2))

@@ -1,10 +1,14 @@
-"""False alarms and missed regressions of bounds on regression: ``python benchmarks/regression_power.py FOLDER``.
+"""False alarms and missed regressions of bounds on regression.
 
-Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build, and one with a delay that is a fifth
-longer. Each of the two later ones is compared with the first of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the
-different delay in the profiles is forced to be comparable. *missed* is a regression found, *no data* means that noise hid it;
-generator-limited runs are not compared. Other block lengths than the package's are tried on the same runs. It takes 25 minutes with the
-defaults; a folder with complete runs is only evaluated again.
+Run ``python benchmarks/regression_power.py FOLDER``.
+
+Real runs on the loopback driver, in one pytest session: twenty times a run, one of the same build,
+and one with a delay that is a fifth longer. Each of the two later ones is compared with the first
+of its three, with bounds of 10 % on percentiles and of 5 % on throughput; the different delay in
+the profiles is forced to be comparable. *missed* is a regression found, *no data* means that noise
+hid it; generator-limited runs are not compared. Other block lengths than the package's are tried on
+the same runs. It takes 25 minutes with the defaults; a folder with complete runs is only evaluated
+again.
 """
 
 from __future__ import annotations
@@ -125,15 +129,16 @@ def held(documents: dict[str, RunDocument]) -> dict[tuple[str, str], list[Held]]
 def table(found: dict[tuple[str, str], list[Held]], seconds: int) -> None:
     """Return a row for each kind and figure."""
     print(
-        f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half interval  spread of changes"
+        f"\nblocks of {seconds} s\n{'':12} {'figure':20} pairs missed   met no data  half"
+        " interval  spread of changes"
     )
     for (kind, name), pairs in sorted(found.items()):
         counted = Counter(one.outcome for one in pairs)
         width = median(one.width for one in pairs)
         spread = stdev(one.change for one in pairs) if len(pairs) > 1 else 0.0
         print(
-            f"{kind:12} {name:20} {len(pairs):5} {counted['missed']:6} {counted['met']:5} {counted['no data']:7}"
-            f" {width * 100:12.1f} % {spread * 100:16.1f} %"
+            f"{kind:12} {name:20} {len(pairs):5} {counted['missed']:6} {counted['met']:5}"
+            f" {counted['no data']:7} {width * 100:12.1f} % {spread * 100:16.1f} %"
         )
 
 
@@ -155,7 +160,8 @@ def main() -> None:
         for document in read_documents(options.folder / ".loadtest").documents
     }
     for seconds in (1, 2, 5):
-        resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]  # an experiment with another length
+        # an experiment with another length
+        resampled.length = lambda duration, length=seconds * SECOND: length  # type: ignore[misc]
         resampled.FEWEST = 4  # type: ignore[misc]
         table(held(documents), seconds)
 

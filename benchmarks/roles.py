@@ -1,7 +1,9 @@
-"""Two processes against a real broker, one that sends and one that receives: the common part of the clients' benchmarks.
+"""Two processes against a real broker, one that sends and one that receives.
 
-Each has the engine, a driver and the recorder of one worker, as in a run, with all samples written. Sending and receiving therefore have
-separate figures.
+They are the common part of the clients' benchmarks.
+
+Each has the engine, a driver and the recorder of one worker, as in a run, with all samples written.
+Sending and receiving therefore have separate figures.
 """
 
 from __future__ import annotations
@@ -102,14 +104,26 @@ def run_role(
         driver.open_producers(streams)
     connections = max(len(streams), len(opened.place))
     connected = {
-        "connected": time.monotonic() - began, "cpu_connect": (time.process_time() - cpu) / connections,
+        "connected": time.monotonic() - began,
+        "cpu_connect": (time.process_time() - cpu) / connections,
         "each": (resident() - before) / connections,
-    }  # fmt: skip
+    }
     recorder = Recorder(folder / role, role, pool, topology, streams)
-    engine = Engine(Setup(
-        driver=driver, clock=time.monotonic_ns, pool=pool, topology=topology, streams=streams, opened=opened, nonce=context.nonce, seed=1,
-        key_distributor="NO_KEY", max_send_delay=10 * SECOND, ordered=context.ordered,
-    ))  # fmt: skip
+    engine = Engine(
+        Setup(
+            driver=driver,
+            clock=time.monotonic_ns,
+            pool=pool,
+            topology=topology,
+            streams=streams,
+            opened=opened,
+            nonce=context.nonce,
+            seed=1,
+            key_distributor="NO_KEY",
+            max_send_delay=10 * SECOND,
+            ordered=context.ordered,
+        )
+    )
     print(json.dumps(connected), flush=True)
     start = int(sys.stdin.readline())
     duration = int(seconds * SECOND)
@@ -130,11 +144,24 @@ def run_role(
     facts = driver.facts()
     driver.close()
     evidence = engine.watch.evidence(role)
-    print(json.dumps({
-        "cpu": cpu, "messages": last.sent if role == "out" else last.received, "expected": expected, "dropped": last.dropped,
-        "failed": last.failed, "late": late, "core": evidence.cpu, "stall": evidence.longest_stall / 1e6, "applied": dict(facts.applied),
-        "delay_p99": send_delay(folder / role), "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }), flush=True)  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "cpu": cpu,
+                "messages": last.sent if role == "out" else last.received,
+                "expected": expected,
+                "dropped": last.dropped,
+                "failed": last.failed,
+                "late": late,
+                "core": evidence.cpu,
+                "stall": evidence.longest_stall / 1e6,
+                "applied": dict(facts.applied),
+                "delay_p99": send_delay(folder / role),
+                "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        ),
+        flush=True,
+    )
 
 
 def run_both(
@@ -145,10 +172,12 @@ def run_both(
 ) -> dict[str, Any]:
     """Run both roles of a case.
 
-    :returns: the output of each by role, under ``broker`` its cost from start to end, and under ``looked`` what ``look`` returned.
+    :returns: the output of each by role, under ``broker`` its cost from start to end, and under
+        ``looked`` what ``look`` returned.
 
     :param script: run as ``script --job [role, *job, folder]``, in JSON; it calls :func:`run_role`.
-    :param broker_cpu: returns the CPU time of the broker so far, s. :param look: reads the samples, in a folder that is deleted then.
+    :param broker_cpu: returns the CPU time of the broker so far, s.
+    :param look: reads the samples, in a folder that is deleted then.
     """
     results: dict[str, Any] = {}
     processes = []

@@ -1,6 +1,7 @@
 """Eclipse Amlen's TPUT.BROADCAST. It takes many hours in all, so select one of its cells by name:
 
-pytest loadtests/test_mqtt_broadcast.py::test_tput_broadcast -n 2 -k "1x1-1K and 64B and qos2 and tls13"
+pytest loadtests/test_mqtt_broadcast.py::test_tput_broadcast -n 2 -k "1x1-1K and 64B and qos2 and
+tls13"
 """
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 @pytest.mark.soak
 @pytest.mark.load(profile="mqtt/tput-broadcast")
 def test_tput_broadcast(load):
-    """The peak rate without a discarded message, held for ten minutes, with the percentiles of the benchmark's report."""
+    """The peak rate without a discarded message, held for ten minutes.
+
+    It has the percentiles of the benchmark's report.
+    """
     load.assert_slo()
     assert (
         load.peak is None or load.peak.confirmed

@@ -1,6 +1,9 @@
-"""Eclipse Amlen's CONNBURST: clients that only connect. Select one of its cells by name, and one rate after the other:
+"""Eclipse Amlen's CONNBURST: clients that only connect.
 
-pytest loadtests/test_mqtt_connections.py::test_connburst -n 2 -k "10K-clients and tls13-aes256 and 1000-a-second"
+Select one of its cells by name, and one rate after the other:
+
+pytest loadtests/test_mqtt_connections.py::test_connburst -n 2 -k "10K-clients and tls13-aes256 and
+1000-a-second"
 """
 
 import pytest

@@ -1,9 +1,12 @@
 #!/usr/bin/env python
-"""Test the tests: draw a sample of cosmic-ray's mutants with a fixed seed, and run the tests of the mutated module on each.
+"""Test the tests: draw a sample of cosmic-ray's mutants, and run the tests of each.
 
-At each drawn place of the code (a number, an operator, a condition) one mutant is tried with the tests of its module only:
-``tests/unit/FOLDER/test_MODULE.py``, or the folder's tests if there is no such file. Everything happens in a copy of the tree.
-Survivors are printed as diffs. The exit status is 1 if fewer than 85 % of the mutants were killed.
+The seed is fixed, and the tests are those of the mutated module.
+
+At each drawn place of the code (a number, an operator, a condition) one mutant is tried with the
+tests of its module only: ``tests/unit/FOLDER/test_MODULE.py``, or the folder's tests if there is no
+such file. Everything happens in a copy of the tree. Survivors are printed as diffs. The exit status
+is 1 if fewer than 85 % of the mutants were killed.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ settings.load_profile("one failure")
 
 
 class ExecutablePart(ast.NodeTransformer):
-    """Removes from a module what has no effect at run time: types, options of dataclasses, ``*`` and ``/`` in parameter lists."""
+    """Removes from a module what has no effect at run time.
+
+    This is types, options of dataclasses, ``*`` and ``/`` in parameter lists.
+    """
 
     def visit(self, node: ast.AST) -> ast.AST | None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -62,7 +68,10 @@ class ExecutablePart(ast.NodeTransformer):
 
 
 def executable_part(code: str) -> str | None:
-    """Return the part of a module that has an effect at run time, for comparison; None for a syntax error."""
+    """Return the part of a module that has an effect at run time, for comparison.
+
+    None for a syntax error.
+    """
     try:
         return ast.dump(ExecutablePart().visit(ast.parse(code)))
     except SyntaxError:
@@ -70,7 +79,10 @@ def executable_part(code: str) -> str | None:
 
 
 def mutants(folders: list[str], seed: int) -> list[MutationSpec]:
-    """Return all mutants in a random order that depends on each place only: a change of one module keeps the sample of the others."""
+    """Return all mutants in a random order that depends on each place only.
+
+    A change of one module keeps the sample of the others.
+    """
     modules = [
         path for folder in folders for path in sorted(Path("pytest_loadtest", folder).glob("*.py"))
     ]
@@ -114,7 +126,10 @@ def tests_of(module: Path) -> str:
 
 
 def limit(command: str) -> float:
-    """Return the time limit for the tests on a mutant in seconds. :raises SystemExit: they fail without a mutant."""
+    """Return the time limit for the tests on a mutant in seconds.
+
+    :raises SystemExit: they fail without a mutant.
+    """
     began = time.monotonic()
     outcome, output = run_tests(command, 600)
     if outcome is not TestOutcome.SURVIVED:

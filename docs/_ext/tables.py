@@ -1,4 +1,7 @@
-"""Directives that write reference tables from the package itself, so that they cannot go out of date."""
+"""Directives that write reference tables from the package itself.
+
+The tables cannot go out of date.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,11 @@ class Table(Directive):
 
 
 class ProfileKeys(Table):
-    """Keys of a profile's section: the whole profile without an argument, else a definition of the schema, e.g. ``MqttSettings``."""
+    """Keys of a profile's section.
+
+    Without an argument it is the whole profile, else a definition of the schema, e.g.
+    ``MqttSettings``.
+    """
 
     def lines(self) -> list[str]:
         from pytest_loadtest import profile
@@ -88,7 +95,11 @@ def default(key: dict[str, Any]) -> str:
 
 
 class SloKeys(Table):
-    """The keys of an ``slo`` section: every metric of the catalogue with what it applies to, then the keys that are no metrics."""
+    """The keys of an ``slo`` section.
+
+    Every metric of the catalogue comes with what it applies to, then the keys that are no
+    metrics.
+    """
 
     def lines(self) -> list[str]:
         from pytest_loadtest import profile
@@ -122,7 +133,8 @@ class SloKeys(Table):
 
 def bound(metric: Metric) -> str:
     """What a bound without ``min`` and ``max`` means."""
-    return f"{'at least' if metric.floor else 'at most'}{', by statistic' if metric.form == 'latency' else ''}"
+    direction = "at least" if metric.floor else "at most"
+    return f"{direction}, by statistic" if metric.form == "latency" else direction
 
 
 def needed(metric: Metric) -> str:
@@ -208,8 +220,12 @@ class IniKeys(Table):
 
 def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in (
-        ("profile-keys", ProfileKeys), ("slo-keys", SloKeys), ("result-keys", ResultKeys), ("sample-columns", SampleColumns),
-        ("options-table", Options), ("ini-table", IniKeys),
-    ):  # fmt: skip
+        ("profile-keys", ProfileKeys),
+        ("slo-keys", SloKeys),
+        ("result-keys", ResultKeys),
+        ("sample-columns", SampleColumns),
+        ("options-table", Options),
+        ("ini-table", IniKeys),
+    ):
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

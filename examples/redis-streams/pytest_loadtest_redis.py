@@ -1,4 +1,4 @@
-"""Redis Streams as a kind of broker: a topic is a Redis stream, a subscription is a consumer group."""
+"""Redis Streams as a kind of broker: topics are streams, subscriptions are consumer groups."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ CHECKS = (_partitions,)
 
 
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
-    """Start redis-server on a free port of this machine. It saves nothing, so it cannot be restarted."""
+    """Start redis-server on a free port. It saves nothing, so it cannot be restarted."""
     binary = shutil.which("redis-server")
     if binary is None:
         raise UnavailableError("no redis-server on the PATH", "apt-get install redis-server")
@@ -122,7 +122,7 @@ def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
 
 
 class Link:
-    """A non-blocking connection. Redis replies in order, so a reply is for the handler that has waited longest."""
+    """A non-blocking connection. A reply is for the handler that has waited longest."""
 
     def __init__(self, context: DriverContext, user: str, *, refusable: bool = False) -> None:
         import hiredis  # here, because a profile of another kind does not need it
@@ -149,7 +149,7 @@ class Link:
     def request(
         self, handler: Callable[[Any, int, Any], None] | None, kept: Any, *command: Any
     ) -> None:
-        """Queue a command. The handler gets the reply, the time at which it was read, and ``kept``."""
+        """Queue a command. The handler gets the reply, the time of its receipt, and ``kept``."""
         self.out += self._pack(command)
         self._waiting.append((handler, kept))
 
@@ -182,7 +182,7 @@ class Link:
 
 
 class Consumer(Link):
-    """A consumer with one XREADGROUP waiting at the server, for at most 100 ms, unless it is paused."""
+    """A consumer with one XREADGROUP waiting at the server, for 100 ms, unless it is paused."""
 
     def __init__(self, driver: RedisDriver, number: int, place: int) -> None:
         super().__init__(driver.context, f"consumer {number}")
@@ -204,7 +204,10 @@ class Consumer(Link):
         self.proceed(now)
 
     def proceed(self, now: int) -> None:
-        """Hand over held messages, acknowledge them, and read on unless leaving. Messages under way are never lost."""
+        """Hand over held messages, acknowledge them, and read on unless leaving.
+
+        Messages under way are never lost.
+        """
         if self.paused:
             return
         if self._held:
@@ -225,7 +228,7 @@ class Consumer(Link):
 
 
 class RedisDriver:
-    # See pytest_loadtest.drivers.base.Driver for the contract. select() limits it to about a thousand connections.
+    # The contract is in pytest_loadtest.drivers.base. select() takes about a thousand connections.
     def __init__(self, context: DriverContext) -> None:
         self.context = context
         self._settings = context.settings
@@ -290,7 +293,8 @@ class RedisDriver:
         for number in consumers:
             if not 0 <= number < self._topology.all_consumers:
                 raise UsageError(
-                    f"consumer {number}: the run has those from 0 to {self._topology.all_consumers - 1}"
+                    f"consumer {number}: the run has those from 0 to"
+                    f" {self._topology.all_consumers - 1}"
                 )
             consumer = Consumer(self, int(number), len(self._consumers))
             for group in (self._consumers, self._joining, self._links):

@@ -1,4 +1,7 @@
-"""Producers that send the first chunk of a message each: python abandoned.py URL TOPIC [HOW MANY]. The test ends them."""
+"""Producers that send the first chunk of a message each: python abandoned.py URL TOPIC [HOW MANY].
+
+The test ends them.
+"""
 
 import sys
 import time

@@ -1,4 +1,7 @@
-"""The version of Pulsar (PULSAR_VERSION=4.0.0 pytest loadtests/pulsar; by default the newest supported one), and the topic of a run."""
+"""The version of Pulsar (PULSAR_VERSION=4.0.0 pytest loadtests/pulsar.
+
+By default the newest supported one), and the topic of a run.
+"""
 
 import json
 import os
@@ -75,7 +78,10 @@ class Topic:
             time.sleep(0.2)
 
     def until_at_rest(self):
-        """Wait until nothing arrives and nothing is acknowledged. :returns: the number of remaining entries."""
+        """Wait until nothing arrives and nothing is acknowledged.
+
+        :returns: the number of remaining entries.
+        """
         end, seen, since = time.monotonic() + PATIENCE, None, 0.0
         while time.monotonic() < since + 5 or seen is None:
             assert time.monotonic() < end, f"no rest after {PATIENCE} s: {seen}"

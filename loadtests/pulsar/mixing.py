@@ -1,6 +1,7 @@
 """A producer of small messages in two chunks each, one after another: python mixing.py URL TOPIC.
 
-It continues until its standard input ends, prints a line after the tenth message, and at the end their number.
+It continues until its standard input ends, prints a line after the tenth message, and at the end
+their number.
 """
 
 import sys

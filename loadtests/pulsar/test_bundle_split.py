@@ -1,4 +1,6 @@
-"""Bundle split by flow or QPS (PIP-169) under load: where the broker cuts, the effect on clients, and the needs of other algorithms.
+"""Bundle split by flow or QPS (PIP-169) under load.
+
+The tests show where the broker cuts, the effect on clients, and the needs of other algorithms.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_bundle_split.py
 """
@@ -34,7 +36,10 @@ def tell(record_property):
 
 @pytest.mark.load(profile="pulsar/bundle-split", live=True)
 def test_split_by_flow(load, tell):
-    """The broker cuts where the algorithm says, every topic is in its bundle, and no message is lost or out of order."""
+    """The broker cuts where the algorithm says.
+
+    Every topic is in its bundle, and no message is lost or out of order.
+    """
     load.begin()
     split = load.bundles.split_by_flow()
     assert split.made == split.wanted == (0x6A,)
@@ -56,7 +61,10 @@ def test_split_by_flow(load, tell):
 
 @pytest.mark.load(profile="pulsar/bundle-start", live=True)
 def test_a_broker_that_has_just_started(load, tell):
-    """A broker does not split before its first rates, and those are of a load that has just begun (a concern in PIP-169's discussion)."""
+    """A broker does not split before its first rates.
+
+    Those are of a load that has just begun (a concern in PIP-169's discussion).
+    """
     load.begin()
     bundles = load.bundles
     limits = SplitLimits(rate=round(sum(bundles.expected.values()) / 2), megabytes=1000)
@@ -79,7 +87,8 @@ def test_a_broker_that_has_just_started(load, tell):
         split = bundles.split(limits, first)
         if split.done - at > ROUND:
             raise NoData(
-                "the split took until there were other rates: make statsUpdateFrequencyInSecs longer"
+                "the split took until there were other rates: make statsUpdateFrequencyInSecs"
+                " longer"
             )
         tell(
             "split by the first rates",
@@ -94,7 +103,8 @@ def test_a_broker_that_has_just_started(load, tell):
     again, at = first_rates(load, bundles)
     tell(
         "first after a restart",
-        f"{shares(again, bundles)} of the load's: what had waited {ready - down} for the broker is in them",
+        f"{shares(again, bundles)} of the load's: what had waited {ready - down} for the broker"
+        " is in them",
     )
     topics = list(again.values())
     tell("boundaries by those", undecided(topics, limits) or flow_or_qps(topics, limits) or "none")
@@ -122,7 +132,10 @@ def shares(seen, bundles):
 
 @pytest.mark.load(profile="pulsar/bundle-swing", live=True)
 def test_rates_are_of_a_moment(load, tell):
-    """The broker does not split after an unload either, and a split that suits one moment does not suit the next."""
+    """The broker does not split after an unload either.
+
+    A split that suits one moment does not suit the next.
+    """
     load.begin()
     bundles = load.bundles
     limits = half_of(bundles.settle())
@@ -139,7 +152,8 @@ def test_rates_are_of_a_moment(load, tell):
     tell("boundaries in a period", sorted(cuts))
     tell(
         "undecided",
-        f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of {len(found)} looks",
+        f"{sum(undecided(list(look.values()), limits) is not None for look in found)} of"
+        f" {len(found)} looks",
     )
     split = bundles.split(limits)
     tell("split while rates swing", f"{split.made}, the oracle {split.wanted} a moment before")
@@ -151,7 +165,10 @@ def test_rates_are_of_a_moment(load, tell):
 
 
 def blind_split(bundles, limits):
-    """Return a split without rates at the broker: its topics were just unloaded, and are not loaded or have sent nothing yet."""
+    """Return a split without rates at the broker.
+
+    Its topics were just unloaded, and are not loaded or have sent nothing yet.
+    """
     bundles.unload()
     split = bundles.split(limits)
     if not split.blind:

@@ -1,4 +1,6 @@
-"""Consumers leave with some of a message's chunks and return, or others take over; connections are cut. Every message is accounted for.
+"""Consumers leave with some of a message's chunks and return, or others take over.
+
+Connections are cut too. Every message is accounted for.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_chunk_churn.py -n 2
 """
@@ -20,7 +22,10 @@ CHUNKS = 3  # chunks of each of them
 CONSUMERS = {"exclusive": 1, "failover": 2, "shared": 3}
 RATE = 4  # msg/s of the run itself
 REST = 15  # s: limit of the wait until the broker is at rest
-BROKER = "apache/pulsar#26395, #26396: chunks go on to the Shared consumer that has left, and what is left of others is for nobody"
+BROKER = (
+    "apache/pulsar#26395, #26396: chunks go on to the Shared consumer that has left,"
+    " and what is left of others is for nobody"
+)
 LIBRARY = "apache/pulsar-client-cpp#587: a first chunk that comes again is not taken"
 
 
@@ -29,7 +34,10 @@ def kind_of(request):
 
 
 def known_of(request, *, cut=False):
-    """Return the known fault of this case, if there is one. :param cut: consumers reconnect and get the first chunks again."""
+    """Return the known fault of this case, if there is one.
+
+    :param cut: consumers reconnect and get the first chunks again.
+    """
     if kind_of(request) == "shared":
         return BROKER
     return LIBRARY if cut and "library" in request.node.name else None
@@ -47,7 +55,10 @@ def holds(done, seconds=60):
 
 @contextmanager
 def begun(load, topic):
-    """Begin large messages: consumers get the first chunk of each; the other chunks follow after the block."""
+    """Begin large messages: consumers get the first chunk of each.
+
+    The other chunks follow after the block.
+    """
     with PulsarProxy(load.target.url) as proxy:
         proxy.entries = 1
         script = Path(__file__).with_name("abandoned.py")
@@ -68,7 +79,10 @@ def have(load, topic, number):
 
 
 def rested(load, topic, request, *, known):
-    """Check for entries that no consumer gets until all leave and the topic is unloaded. :param known: the reason; None: an error."""
+    """Check for entries that no consumer gets until all leave and the topic is unloaded.
+
+    :param known: the reason; None: an error.
+    """
     load.set_rate(0)
     left = 0
     if known is None:
@@ -113,7 +127,10 @@ def account(load, topic, record_property, **more):
     matrix={"kind": ["exclusive", "failover"]},
 )
 def test_consumers_leave(load, topic, request, record_property):
-    """Some leave while others stay, or all leave at once; the other chunks come before and after they return."""
+    """Some leave while others stay, or all leave at once.
+
+    The other chunks come before and after they return.
+    """
     check_leaving(load, topic, request, record_property)
 
 
@@ -122,7 +139,10 @@ def test_consumers_leave(load, topic, request, record_property):
     profile="pulsar/chunking-churn", live=True, judge=False, matrix={"kind": "shared"}
 )
 def test_shared_consumers_leave(load, topic, request, record_property):
-    """Shared consumers leave; each round waits for chunks that nobody gets until the topic is unloaded."""
+    """Shared consumers leave.
+
+    Each round waits for chunks that nobody gets until the topic is unloaded.
+    """
     check_leaving(load, topic, request, record_property)
 
 
@@ -193,7 +213,11 @@ def test_connections_are_cut(load, topic, request, record_property):
     matrix={"client": "native", "kind": ["failover", "shared"]},
 )
 def test_topics_are_unloaded(load, topic, request, record_property):
-    """Clients reconnect; unanswered messages, and those that the broker had not stored as read, come again: duplicates, and no loss."""
+    """Clients reconnect.
+
+    Unanswered messages, and those that the broker had not stored as read, come again: duplicates,
+    and no loss.
+    """
     load.begin()
     for _ in range(2):
         load.wait("2s")

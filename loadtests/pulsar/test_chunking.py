@@ -1,4 +1,6 @@
-"""Messages beyond the broker's limit travel in chunks (PIP-37): each arrives whole and once, on both clients, and losses are counted.
+"""Messages beyond the broker's limit travel in chunks (PIP-37).
+
+Each arrives whole and once, on both clients, and losses are counted.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_chunking.py -n 2
 """
@@ -51,7 +53,10 @@ def remember(record_property, **facts):
 
 
 def check_whole(load, topic, request, record_property, percentiles):
-    """Check that messages arrived unchanged and exactly once, with one entry at the broker for each chunk sent."""
+    """Check that messages arrived unchanged and exactly once.
+
+    The broker has one entry for each chunk sent.
+    """
     before = psutil.Process().memory_info().rss
     result = load.start()
     result.assert_slo()
@@ -61,10 +66,16 @@ def check_whole(load, topic, request, record_property, percentiles):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     small, largest = result.bucket(SMALL).end_to_end, result.bucket(LARGEST).end_to_end
     remember(
-        record_property, entries=published, expected=expected, backlog=topic.backlog(topic.last),
-        **{f"small_p{p}": small.percentile(p) for p in percentiles}, small_max=small.max, largest_max=largest.max,
-        rss_before=f"{before >> 20} MiB", rss_peak=f"{peak >> 20} MiB",
-    )  # fmt: skip
+        record_property,
+        entries=published,
+        expected=expected,
+        backlog=topic.backlog(topic.last),
+        **{f"small_p{p}": small.percentile(p) for p in percentiles},
+        small_max=small.max,
+        largest_max=largest.max,
+        rss_before=f"{before >> 20} MiB",
+        rss_peak=f"{peak >> 20} MiB",
+    )
     assert published == expected
     assert topic.backlog(topic.last) == 0
     assert (
@@ -74,7 +85,10 @@ def check_whole(load, topic, request, record_property, percentiles):
 
 @pytest.mark.load(profile="pulsar/chunking", live=True)
 def test_chunks(load, topic, request, record_property):
-    """Sizes around the limit and up to 20 MB, mixed with small ones: one producer, several in turn, and several to a group."""
+    """Sizes are around the limit and up to 20 MB, mixed with small ones.
+
+    There is one producer, several in turn, and several to a group.
+    """
     check_whole(load, topic, request, record_property, percentiles=(50, 90))
 
 
@@ -86,7 +100,10 @@ def test_chunks_for_long(load, topic, request, record_property):
 
 
 def mixed(load, topic):
-    """Mix another producer's small messages in chunks with those of the run for a while. :returns: their number."""
+    """Mix another producer's small messages in chunks with those of the run for a while.
+
+    :returns: their number.
+    """
     command = [sys.executable, Path(__file__).with_name("mixing.py"), load.target.url, topic.name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -99,7 +116,10 @@ def mixed(load, topic):
 
 
 def check_incomplete(load, topic, request, record_property):
-    """Check that incomplete messages stay, come again or are lost, according to the profile, and that losses are counted."""
+    """Check that incomplete messages stay, come again or are lost, as in the profile.
+
+    Losses are counted.
+    """
     load.begin()
     again, others, began = "comes-again" in request.node.name, 0, time.monotonic()
     while True:
@@ -141,7 +161,10 @@ def check_incomplete(load, topic, request, record_property):
     profile="pulsar/chunking-incomplete", live=True, judge=False, matrix={"client": "native"}
 )
 def test_more_incomplete_messages_than_a_consumer_keeps(load, topic, request, record_property):
-    """By default they stay; with unackedMessagesTimeout they come again; acknowledged, they are lost."""
+    """By default they stay.
+
+    With unackedMessagesTimeout they come again; acknowledged, they are lost.
+    """
     check_incomplete(load, topic, request, record_property)
 
 
@@ -198,19 +221,31 @@ def check_abandoned(load, topic, expiry_of):
 
 
 @pytest.mark.load(
-    profile="pulsar/chunking", live=True, matrix=ONE, messages=3000, producerRate=5,
-    messageSizeDistribution={SMALL: 9, "5242881-5242882": 1}, **{"driver.expireTimeOfIncompleteChunkedMessage": "5s"},
-)  # fmt: skip
+    profile="pulsar/chunking",
+    live=True,
+    matrix=ONE,
+    messages=3000,
+    producerRate=5,
+    messageSizeDistribution={SMALL: 9, "5242881-5242882": 1},
+    **{"driver.expireTimeOfIncompleteChunkedMessage": "5s"},
+)
 def test_a_producer_is_killed_after_its_first_chunk(load, topic):
-    """The chunk is never delivered, messages after it are, and the backlog is empty once the incomplete message has expired."""
+    """The chunk is never delivered, messages after it are.
+
+    The backlog is empty once the incomplete message has expired.
+    """
     check_abandoned(load, topic, "5 s")
 
 
 @pytest.mark.soak
 @pytest.mark.load(
-    profile="pulsar/chunking", live=True, matrix=ONE | {"client": "library"}, messages=3000, producerRate=5,
+    profile="pulsar/chunking",
+    live=True,
+    matrix=ONE | {"client": "library"},
+    messages=3000,
+    producerRate=5,
     messageSizeDistribution={SMALL: 9, "5242881-5242882": 1},
-)  # fmt: skip
+)
 def test_a_producer_is_killed_after_its_first_chunk_for_the_library(load, topic):
     """The library waits its fixed minute."""
     check_abandoned(load, topic, "minute")

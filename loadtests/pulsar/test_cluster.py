@@ -1,4 +1,6 @@
-"""A cluster of two brokers and three bookies: a bundle split moves load to the second broker; what was pending survives the owner's death.
+"""A cluster of two brokers and three bookies.
+
+A bundle split moves load to the second broker; what was pending survives the owner's death.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_cluster.py
 """
@@ -57,7 +59,10 @@ def owner(load):
 
 
 def shares(load, seconds="10s"):
-    """Return each broker's share of the run's messages in, by its own counters over some seconds."""
+    """Return each broker's share of the run's messages in.
+
+    It is by the broker's own counters over some seconds.
+    """
     prefix = f"persistent://{topic_of(load).removesuffix('topic-0')}"
 
     def counts():
@@ -77,7 +82,10 @@ def shares(load, seconds="10s"):
 
 @pytest.mark.load(profile="pulsar/bundle-split", live=True, matrix={"client": "native"}, **CLUSTER)
 def test_a_split_moves_load_to_the_second_broker(load, record_property):
-    """Both bundles are closed and found a broker again; the load manager may give both to the same one, then one is moved by request."""
+    """Both bundles are closed and found a broker again.
+
+    The load manager may give both to the same one, then one is moved by request.
+    """
     load.begin()
     load.bundles.settle()
     before = shares(load)
@@ -128,9 +136,14 @@ def kill_the_owner(load, record_property):
 
 
 @pytest.mark.load(
-    profile="pulsar/delayed", live=True, matrix={"mode": "lenient"}, deliverAfter={"min": "20s", "max": "25s"},
-    **{"driver.sendTimeout": "10min", "slo.lateness.p99": "10min"}, **PATIENT, **CLUSTER,
-)  # fmt: skip
+    profile="pulsar/delayed",
+    live=True,
+    matrix={"mode": "lenient"},
+    deliverAfter={"min": "20s", "max": "25s"},
+    **{"driver.sendTimeout": "10min", "slo.lateness.p99": "10min"},
+    **PATIENT,
+    **CLUSTER,
+)
 def test_delayed_messages_survive_their_owner(load, record_property):
     """It dies with all of them pending, and the index of delayed messages with it."""
     load.begin()
@@ -163,7 +176,10 @@ def test_chunks_survive_their_owner(load, record_property):
 
 @chunks("library", judge=False)
 def test_pulsar_client_may_lose_chunks_under_way(load, record_property):
-    """pulsar-client 3.13 drops a message of which chunks come again after a reconnect (apache/pulsar-client-cpp#587). No other is lost."""
+    """pulsar-client 3.13 drops a message of which chunks come again after a reconnect.
+
+    See apache/pulsar-client-cpp#587. No other is lost.
+    """
     load.begin()
     load.wait("3s")
     result = kill_the_owner(load, record_property)
@@ -174,7 +190,8 @@ def test_pulsar_client_may_lose_chunks_under_way(load, record_property):
     assert result.corrupt == result.measurements.counts.failed == 0
 
 
-# The profile's topics, partitions, clients and ensembles, at a rate for one machine. Its windows would need 596 GiB if they were full.
+# The profile's topics, partitions, clients and ensembles, at a rate for one machine. Its windows
+# would need 596 GiB if they were full.
 SHAPE = {
     "producerRate": 250, "warmupDuration": "5s", "testDuration": "20s", "maxSendDelay": "2min",
     "driver.persistence": {"ensembleSize": 3, "writeQuorum": 3, "ackQuorum": 2},
@@ -185,7 +202,10 @@ SHAPE = {
 
 @pytest.mark.load(profile="prod-2m", live=True, **(PATIENT | CLUSTER | SHAPE))
 def test_a_thousand_partitions_survive_the_death_of_a_broker(load, record_property):
-    """1 000 partitions with 20 000 producers and 10 000 consumers of partitions; half of them are at the broker that is killed."""
+    """1 000 partitions with 20 000 producers and 10 000 consumers of partitions.
+
+    Half of them are at the broker that is killed.
+    """
     load.begin()
     load.wait("3s")
     load.kill_broker(1)

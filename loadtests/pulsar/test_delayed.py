@@ -1,4 +1,6 @@
-"""Delayed delivery of Pulsar: all messages arrive, none earlier than allowed, also after restarts; and the memory of their index.
+"""Delayed delivery of Pulsar, and the memory of its index.
+
+All messages arrive, none earlier than allowed, also after restarts.
 
 PULSAR_VERSION=4.0.0 pytest loadtests/pulsar/test_delayed.py
 """
@@ -60,8 +62,11 @@ def test_strict(load):
     **{"driver.subscriptionType": "Exclusive"},
 )
 def test_exclusive(load):
-    """An Exclusive subscription gets everything at once, whatever the delay: the run reports it, and nothing is lost."""
-    assert load.loss == 0
+    """An Exclusive subscription gets everything at once, whatever the delay.
+
+    The run reports it, and nothing is lost.
+    """
+    assert load.lost == 0
     assert load.earliness.p50 > s(10)
 
 
@@ -87,7 +92,10 @@ def test_index(load):
 
 @delayed(matrix={"mode": "lenient"}, live=True, deliverAfter={"min": "8s", "max": "12s"})
 def test_cancelled_subscription(load):
-    """A subscription that is deleted with pending messages takes its index with it, and nothing from the others."""
+    """A subscription that is deleted with pending messages takes its index with it.
+
+    It takes nothing from the others.
+    """
     import pulsar
 
     load.begin()
@@ -104,7 +112,10 @@ def test_cancelled_subscription(load):
 @pytest.mark.soak
 @delayed(profile="pulsar/delayed-ticks")
 def test_ticks(load):
-    """From 100 ms to 8 s, lenient and strict: none is earlier than a tick, and none at all in strict mode."""
+    """Delays are from 100 ms to 8 s, lenient and strict.
+
+    None is earlier than a tick, and none at all in strict mode.
+    """
     load.assert_slo()
 
 
@@ -133,10 +144,14 @@ def test_a_million(load):
 
 
 def delivered_twice(result):
-    """Expect a failure if messages came twice: a heap does not detect duplicates, whereas time buckets are sets."""
+    """Expect a failure if messages came twice.
+
+    A heap does not detect duplicates, whereas time buckets are sets.
+    """
     if result.duplicates:
         pytest.xfail(
-            f"apache/pulsar#20099: {result.duplicates:,} of {result.measurements.counts.acked:,} delayed messages delivered twice"
+            f"apache/pulsar#20099: {result.duplicates:,} of {result.measurements.counts.acked:,}"
+            " delayed messages delivered twice"
         )
 
 

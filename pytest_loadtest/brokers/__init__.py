@@ -1,4 +1,6 @@
-"""Targets: a broker at an address, in a container, as a process of this machine, or an embedded substitute.
+"""Targets: at an address, in a container, as a process of this machine, or embedded.
+
+An embedded target is a substitute for a broker.
 
 :func:`start` uses the requested mode, or under ``auto`` the first one that works on this machine.
 """
@@ -24,7 +26,8 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
     """Start the broker, or connect to the one at the given address.
 
     :param progress: takes short lines about what happens.
-    :raises UsageError: the request is invalid (unknown kind or mode, ``url`` without an address, a setting that the run chooses itself).
+    :raises UsageError: the request is invalid (unknown kind or mode, ``url`` without an address, a
+        setting that the run chooses itself).
     :raises TargetError: no mode worked; the text lists each one with the reason and the remedy.
     """
     tried: list[str] = []
@@ -40,8 +43,9 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
 def modes(request: BrokerRequest) -> tuple[str, ...]:
     """Return the modes to try, in order.
 
-    ``auto`` means the address or the image, if the request has one; a process, if it has security or is a cluster; otherwise
-    container, process, embedded. A kind with its own broker (loopback) always starts that as a process, unless an address is given.
+    ``auto`` means the address or the image, if the request has one; a process, if it has security
+    or is a cluster; otherwise container, process, embedded. A kind with its own broker (loopback)
+    always starts that as a process, unless an address is given.
 
     :raises UsageError: the kind or mode is unknown, or the kind does not have the mode.
     """
@@ -53,7 +57,8 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
         )
     if request.mode == "url" and request.url is None:
         raise UsageError(
-            "--load-broker-mode=url needs an address: give --load-target URL, or target: {url: …} in the profile"
+            "--load-broker=url needs an address: give --load-target URL, or target: {url:"
+            " …} in the profile"
         )
     if request.url is not None and request.mode in ("auto", "url"):
         return ("url",)
@@ -61,7 +66,8 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
         return ("process",)
     if not ways:
         raise UsageError(
-            f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url: …}} in the profile"
+            f"no run can start a {request.kind} broker: give --load-target URL, or target: {{url:"
+            f" …}} in the profile"
         )
     if request.mode == "auto" and request.image is not None:
         return ("container",)

@@ -1,4 +1,7 @@
-"""The contract between a run and its broker: request, facts, running broker, and the error for an unavailable mode."""
+"""The contract between a run and its broker.
+
+It has the request, the facts, the running broker, and the error for an unavailable mode.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +27,23 @@ ROLE: Final = "loadtest"
 class BrokerRequest:
     """A request for a broker.
 
-    :param kind: the broker's name among the ``brokers`` of its :class:`~pytest_loadtest.kinds.DriverKind`; the driver's own name for its
-        default one.
+    :param kind: the broker's name among the ``brokers`` of its
+        :class:`~pytest_loadtest.kinds.DriverKind`; the driver's own name for its default one.
     :param mode: one of :data:`MODES`.
-    :param url: explicit address (option, marker or profile); used under ``auto`` if given, required under ``url``.
+    :param url: explicit address (option, marker or profile); used under ``auto`` if given, required
+        under ``url``.
     :param subscriber_url: address for consumers; None: they use ``url`` too.
     :param version: broker version, e.g. ``4.0.0``; None: the default one.
     :param image: container image, instead of the broker's own.
-    :param settings: lines for the broker's own configuration, unchanged, from the profile's ``broker.settings``.
-    :param security: TLS and authentication, from the profile's ``target.security``; only in mode ``process``.
+    :param settings: lines for the broker's own configuration, unchanged, from the profile's
+        ``broker.settings``.
+    :param security: TLS and authentication, from the profile's ``target.security``; only in mode
+        ``process``.
     :param tls: the kind's TLS settings for a broker with ``security``
         (:attr:`~pytest_loadtest.profile.client.ClientSettings.broker_tls`).
     :param folder: folder for data and logs; the broker makes it.
-    :param nodes: role → number of its processes, for a cluster: ``{"broker": 2, "bookie": 3}``; empty: a single process.
+    :param nodes: role → number of its processes, for a cluster: ``{"broker": 2, "bookie": 3}``;
+        empty: a single process.
     """
 
     kind: str
@@ -55,11 +62,15 @@ class BrokerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """A target's description for the report: ``Pulsar 4.2.4, process`` and the settings that affect results.
+    """A target's description for the report.
+
+    It has ``Pulsar 4.2.4, process`` and the settings that affect results.
 
     :param settings: possible secrets in them are replaced.
-    :param client: fields of the driver's settings that clients need to connect if the run made the keys; not in the report.
-    :param nodes: name of each process of a cluster (``bookie 2``) → process id, None while it is down; empty: a single process.
+    :param client: fields of the driver's settings that clients need to connect if the run made the
+        keys; not in the report.
+    :param nodes: name of each process of a cluster (``bookie 2``) → process id, None while it is
+        down; empty: a single process.
     """
 
     name: str
@@ -144,7 +155,9 @@ class Broker(Protocol):
         """Name, version, address, settings."""
 
     def failure(self) -> str | None:
-        """Return the reason for its end ("exited with status -9, log …"), or None while it runs or restarts.
+        """Return the reason for its end, or None while it runs or restarts.
+
+        An example is "exited with status -9, log …".
 
         Must be cheap: it is called every second.
         """
@@ -158,7 +171,10 @@ class Broker(Protocol):
         """
 
     def node(self, role: str, number: int) -> Node:
-        """Return one process of a cluster. :param number: from 1. :raises UsageError: there is none."""
+        """Return one process of a cluster.
+
+        :param number: from 1. :raises UsageError: there is none.
+        """
 
     def stop(self) -> None:
         """Stop it and wait; safe to call twice. Keeps the logs if it failed."""
@@ -172,24 +188,33 @@ class Node(Protocol):
         """``bookie 2``."""
 
     def restart(self, *, kill: bool) -> None:
-        """Restart this process alone, see :meth:`Broker.restart`. :raises UsageError: it is down."""
+        """Restart this process alone, see :meth:`Broker.restart`.
+
+        :raises UsageError: it is down.
+        """
 
     def kill(self) -> None:
         """End it with SIGKILL and leave it down. :raises UsageError: it is down already."""
 
     def start(self) -> None:
-        """Start it again with its data; return when it is ready. :raises UsageError: it is not down. :raises TargetError: it failed."""
+        """Start it again with its data; return when it is ready.
+
+        :raises UsageError: it is not down. :raises TargetError: it failed.
+        """
 
 
 def refuse_node(name: str) -> UsageError:
-    """Return the error for a request for one process of a target that is not a cluster of this run."""
+    """Return the error for a request for one process of a target without a cluster of this run."""
     return UsageError(
-        f"{name} is not a cluster that this run started: write e.g. broker: {{brokers: 2, bookies: 3}} in the profile"
+        f"{name} is not a cluster that this run started: write e.g. broker: {{brokers: 2,"
+        f" bookies: 3}} in the profile"
     )
 
 
 class UnavailableError(TargetError):
-    """A mode is unavailable on this machine, as nothing is installed or no engine runs. ``auto`` tries the next mode.
+    """A mode is unavailable on this machine, as nothing is installed or no engine runs.
+
+    ``auto`` tries the next mode.
 
     :param reason: the missing thing. :param remedy: one line.
     """
@@ -204,18 +229,24 @@ class UnavailableError(TargetError):
 
 
 def unapplied_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the fact, for the report, that the broker does not have the profile's settings; empty without settings."""
+    """Return the fact, for the report, that the broker does not have the profile's settings.
+
+    Empty without settings.
+    """
     return {"broker.settings not applied": ", ".join(sorted(settings))} if settings else {}
 
 
 def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[str]) -> None:
-    """Reject settings that the run chooses itself (ports, folders): they would be overwritten silently, or break the start.
+    """Reject settings that the run chooses itself (ports, folders).
+
+    They would be overwritten silently, or break the start.
 
     :raises UsageError: with the keys; also for a key or value that is not one line.
     """
     if taken := sorted(managed & settings.keys()):
         raise UsageError(
-            f"broker.settings: {', '.join(taken)} of {broker} is chosen per run; remove it from the profile"
+            f"broker.settings: {', '.join(taken)} of {broker} is chosen per run;"
+            " remove it from the profile"
         )
     for key, value in settings.items():
         if not key.strip() or "\n" in key + value:
@@ -229,6 +260,9 @@ def refuse_managed(broker: str, settings: Mapping[str, str], managed: frozenset[
 
 
 def described(security: SecuritySection) -> str:
-    """Return e.g. ``TLS, token authentication``: both cost the broker time, so results name them."""
+    """Return e.g. ``TLS, token authentication``.
+
+    Both cost the broker time, so results name them.
+    """
     tls = {True: ["TLS"], False: [], "subscribers": ["TLS for subscribers"]}[security.tls]
     return ", ".join(tls + ([f"{security.auth} authentication"] if security.auth else []))

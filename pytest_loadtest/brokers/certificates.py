@@ -1,7 +1,7 @@
 """Certificates for one run: its own authority, which signs for servers and clients.
 
-They have the extensions that strict verifiers require (RFC 5280, 4.2.1; Python's default since 3.13). Imported only for a run with TLS, as
-importing cryptography is slow.
+They have the extensions that strict verifiers require (RFC 5280, 4.2.1; Python's default since
+3.13). Imported only for a run with TLS, as importing cryptography is slow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ LASTS: Final = timedelta(days=365)
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """The PEM files of a certificate and its private key (PKCS #8, unencrypted, readable by its owner only)."""
+    """The PEM files of a certificate and its private key.
+
+    The key is PKCS #8, unencrypted, and readable by its owner only.
+    """
 
     certificate: Path
     key: Path
@@ -64,7 +67,10 @@ class Authority:
     def server(
         self, files: KeyPair, name: str, hosts: Sequence[str], addresses: Sequence[str]
     ) -> KeyPair:
-        """Write a server's certificate. :param hosts: DNS names. :param addresses: IP addresses. :returns: ``files``."""
+        """Write a server's certificate.
+
+        :param hosts: DNS names. :param addresses: IP addresses. :returns: ``files``.
+        """
         names = [
             *map(x509.DNSName, hosts),
             *(x509.IPAddress(ip_address(address)) for address in addresses),
@@ -74,7 +80,11 @@ class Authority:
         )
 
     def client(self, files: KeyPair, name: str) -> KeyPair:
-        """Write a client's certificate. :param name: common name, which is the client's role at a Pulsar broker. :returns: ``files``."""
+        """Write a client's certificate.
+
+        :param name: common name, which is the client's role at a Pulsar broker. :returns:
+            ``files``.
+        """
         return self._issue(files, name, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def _issue(
@@ -100,7 +110,10 @@ class Authority:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysOfRun:
-    """The files that a broker and its clients are configured with. :param authority: certificate of the authority that signed both."""
+    """The files that a broker and its clients are configured with.
+
+    :param authority: certificate of the authority that signed both.
+    """
 
     authority: Path
     server: KeyPair
@@ -110,7 +123,8 @@ class KeysOfRun:
 def keys_of_run(folder: Path, *, client: str | None) -> KeysOfRun:
     """Make the keys for a broker on this machine.
 
-    :param folder: existing folder that other users cannot read. :param client: name in the client's certificate; None: no such certificate.
+    :param folder: existing folder that other users cannot read.
+    :param client: name in the client's certificate; None: no such certificate.
     """
     authority = Authority("pytest-loadtest")
     trusted = authority.write(folder / "ca.pem")
@@ -150,6 +164,13 @@ def _builder(
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs, content_commitment=False, key_encipherment=not signs, data_encipherment=False, key_agreement=False,
-        key_cert_sign=signs, crl_sign=signs, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=not signs,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )

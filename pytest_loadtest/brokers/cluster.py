@@ -1,4 +1,7 @@
-"""A cluster of processes on this machine: started together, ended and started again one by one, stopped together."""
+"""A cluster of processes on this machine.
+
+They are started and stopped together, and are ended and started again one by one.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 class ClusterNode:
     """One process of a cluster; see :class:`~pytest_loadtest.brokers.base.Node`.
 
-    :param name: role and number, ``bookie 2``; a role of which there is one has no number. :param ready: returns True when it can work.
+    :param name: role and number, ``bookie 2``; a role of which there is one has no number.
+    :param ready: returns True when it can work.
     :param seconds: limit of the time that a start may take.
     """
 
@@ -47,7 +51,10 @@ class ClusterNode:
         return None if self._down else self._child.pid
 
     def failure(self) -> str | None:
-        """Return the reason for its end; None while it runs, and while a test ends or restarts it."""
+        """Return the reason for its end.
+
+        None while it runs, and while a test ends or restarts it.
+        """
         reason = None if self._busy or self._down else self._failure or self._child.failure()
         return reason and f"{self.name}: {reason}"
 
@@ -102,7 +109,8 @@ class ClusterNode:
 class StartedCluster:
     """A cluster that the run started; see :class:`~pytest_loadtest.brokers.base.Broker`.
 
-    :param nodes: in the order of their start; they are stopped in the reverse order. :param folder: holds the folders of all processes.
+    :param nodes: in the order of their start; they are stopped in the reverse order.
+    :param folder: holds the folders of all processes.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode], folder: Path) -> None:
@@ -124,11 +132,11 @@ class StartedCluster:
         return all(node.ready() for node in self._nodes.values())
 
     def failure(self) -> str | None:
-        """Return the reason for the end of the first process that has ended without a test's request."""
+        """Return the reason for the end of the first process that ended unrequested by a test."""
         return next((reason for node in self._nodes.values() if (reason := node.failure())), None)
 
     def tail(self) -> str:
-        """Return the last lines of the log of the process that failed, else of the first that is not ready."""
+        """Return the last lines of the log of the failed process, else of one that is not ready."""
         nodes = self._nodes.values()
         failed = next((node for node in nodes if node.failure()), None)
         if failed is None:
@@ -137,7 +145,8 @@ class StartedCluster:
 
     def restart(self, *, kill: bool = False) -> None:
         raise UsageError(
-            f"a cluster is not restarted as a whole: name one process, e.g. load.restart_broker(1); it has {self._names()}"
+            "a cluster is not restarted as a whole: name one process, e.g."
+            f" load.restart_broker(1); it has {self._names()}"
         )
 
     def node(self, role: str, number: int) -> ClusterNode:

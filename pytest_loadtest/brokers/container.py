@@ -1,11 +1,11 @@
 """Brokers in containers, from their own images or the user's.
 
-A pure function of the :class:`ContainerRecipe` computes the contents of a container. A broker has to advertise the port that clients see,
-so host and container use the same one. An environment variable carries the configuration, as an engine on another machine cannot mount our
-folders.
+A pure function of the :class:`ContainerRecipe` computes the contents of a container. A broker has
+to advertise the port that clients see, so host and container use the same one. An environment
+variable carries the configuration, as an engine on another machine cannot mount our folders.
 
-The broker requires no password, so an engine on this machine publishes its ports on 127.0.0.1 only. A remote engine has to publish them on
-every address of its machine; terminal and report say so.
+The broker requires no password, so an engine on this machine publishes its ports on 127.0.0.1 only.
+A remote engine has to publish them on every address of its machine; terminal and report say so.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CONF = "LOADTEST_CONF"
 class ContainerPlan:
     """One container: its command and its addresses.
 
-    :param ports: the same inside and outside. :param address: address on which the engine publishes them; None: every address of its
-        machine.
+    :param ports: the same inside and outside.
+    :param address: address on which the engine publishes them; None: every address of its machine.
     """
 
     name: str
@@ -48,8 +48,10 @@ class ContainerPlan:
 class ContainerRecipe:
     """The recipe for running one broker in a container.
 
-    :param default_image: version, or None → the broker's own image. :param ports: number of ports that it listens on.
-    :param plan: called with ``image``, ``ports``, ``settings`` and ``host``. :param ready: returns True when clients can work.
+    :param default_image: version, or None → the broker's own image.
+    :param ports: number of ports that it listens on.
+    :param plan: called with ``image``, ``ports``, ``settings`` and ``host``.
+    :param ready: returns True when clients can work.
     :param describe: returns the running broker's version, and the settings that affect results.
     """
 
@@ -63,7 +65,10 @@ class ContainerRecipe:
 
 
 def publishing_address(host: str) -> str | None:
-    """Return the address on which the engine publishes ports; None: all. :param host: the engine's machine, seen from this one."""
+    """Return the address on which the engine publishes ports; None: all.
+
+    :param host: the engine's machine, seen from this one.
+    """
     return HERE if host == HERE else None
 
 
@@ -75,8 +80,10 @@ def with_conf(path: str, command: str) -> tuple[str, ...]:
 def start(request: BrokerRequest, progress: Progress) -> StartedBroker:
     """Start the broker in a container; pulls its image the first time.
 
-    :raises UnavailableError: no Docker engine answers, testcontainers is not installed, or the image cannot be pulled.
-    :raises TargetError: the broker in the container did not become ready; with the last lines of its log.
+    :raises UnavailableError: no Docker engine answers, testcontainers is not installed, or the
+        image cannot be pulled.
+    :raises TargetError: the broker in the container did not become ready; with the last lines of
+        its log.
     """
     require_engine()
     from testcontainers.core.config import testcontainers_config
@@ -100,7 +107,8 @@ def recipe_of(name: str) -> ContainerRecipe:
     reference = kind.start_of(name).container
     if reference is None:
         raise UsageError(
-            f"there is no container of the {name} broker: its BrokerStart.container must name a ContainerRecipe"
+            f"there is no container of the {name} broker: its BrokerStart.container must name a"
+            " ContainerRecipe"
         )
     recipe: ContainerRecipe = load_reference(kind, reference)
     return recipe
@@ -122,11 +130,18 @@ def _launch(
     progress(f"starting {plan.name} (image {plan.image}, pulled if the engine does not have it)")
     if plan.address is None:
         progress(
-            f"{plan.name} requires no password and can be reached at {plan.url} from every network of that machine"
+            f"{plan.name} requires no password and can be reached at {plan.url} from every"
+            " network of that machine"
         )
     running = RunningContainer(
-        plan.image, plan.command, env=plan.env, ports=plan.ports, address=plan.address, folder=request.folder, tell=progress
-    )  # fmt: skip
+        plan.image,
+        plan.command,
+        env=plan.env,
+        ports=plan.ports,
+        address=plan.address,
+        folder=request.folder,
+        tell=progress,
+    )
     wait = partial(
         wait_ready,
         running,

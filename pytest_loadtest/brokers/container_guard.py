@@ -1,9 +1,12 @@
-"""A small process that removes a run's containers when the controller ends, also after SIGKILL.
+"""A small process that removes a run's containers when the controller ends.
 
-It needs no image, unlike a reaper that runs as a container. Its standard input is the read end of a pipe that only the controller holds:
-``remove`` on its input removes them; an end of file means that the controller died. It finds containers by their label, so also one whose
-creation was not finished. If it cannot remove them, it prints the reason and retries for a minute: an engine that restarts keeps its
-containers.
+It does so however the controller ends: SIGKILL too.
+
+It needs no image, unlike a reaper that runs as a container. Its standard input is the read end of a
+pipe that only the controller holds: ``remove`` asks it to remove them, an end of file means that
+the controller died. It finds containers by their label, so also one whose creation was not
+finished. If it cannot remove them, it prints the reason and retries for a minute: an engine that
+restarts keeps its containers.
 
 Run by its path. It leads its own session, so Ctrl-C does not reach it.
 """
@@ -31,7 +34,10 @@ ENGINE_SECONDS = 60.0  # for an engine that does not answer, as during its resta
 
 
 def main(argv: Sequence[str]) -> int:
-    """Wait until the controller ends or sends ``remove``. :param argv: the label. :returns: 1 if a container may be left, else 0."""
+    """Wait until the controller ends or sends ``remove``.
+
+    :param argv: the label. :returns: 1 if a container may be left, else 0.
+    """
     (label,) = argv
     orderly = _wait_for_controller(os.getppid())
     now = time.monotonic()

@@ -33,16 +33,21 @@ ENGINE_REMEDY = (
     "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker-mode process"
 )
 PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
-IMAGE_REMEDY = "name one that the engine has or can pull: --load-image IMAGE, or target: {image: IMAGE} in the profile"
+IMAGE_REMEDY = (
+    "name one that the engine has or can pull: --load-image IMAGE, or target: {image:"
+    " IMAGE} in the profile"
+)
 LABEL = "pytest-loadtest"
 
 
 def require_engine() -> str:
     """Return the version of the Docker engine.
 
-    Called before testcontainers is imported: that import alone waits a minute for an engine that hangs.
+    Called before testcontainers is imported: that import alone waits a minute for an engine that
+    hangs.
 
-    :raises UnavailableError: none answers within ten seconds, or the Python packages are not installed.
+    :raises UnavailableError: none answers within ten seconds, or the Python packages are not
+        installed.
     """
     if util.find_spec("docker") is None or util.find_spec("testcontainers") is None:
         raise UnavailableError("testcontainers is not installed", PACKAGE_REMEDY)
@@ -51,7 +56,8 @@ def require_engine() -> str:
 
     try:
         _probe(_host())
-        # Without a version the constructor asks the engine for one, and leaves its socket open if that fails.
+        # Without a version the constructor asks the engine for one, and leaves its socket open if
+        # that fails.
         client = docker.from_env(timeout=ENGINE_SECONDS, version=API)
         try:
             return str(client.api.version(api_version=False)["Version"])
@@ -94,7 +100,10 @@ def _host() -> str:
 
 
 def _probe(host: str) -> None:
-    """Connect to the engine's socket ourselves: docker-py leaves its own open if nothing answers."""
+    """Connect to the engine's socket ourselves.
+
+    docker-py leaves its own open if nothing answers.
+    """
     scheme, _, path = host.partition("://")
     if scheme == "unix":
         with socket.socket(socket.AF_UNIX) as probe:
@@ -107,18 +116,29 @@ def _reason(error: Exception) -> str:
 
 
 class RunningContainer:
-    """One container, as :class:`~pytest_loadtest.brokers.starting.Running`. Its guard process removes it, however the controller ends.
+    """One container, as :class:`~pytest_loadtest.brokers.starting.Running`.
+
+    Its guard process removes it, however the controller ends.
 
     :param image: pulled if the engine does not have it. :param ports: the same inside and outside.
-    :param address: address of the engine's machine on which the ports are published; None: every one.
-    :param folder: folder for the log of a failed broker. :param tell: takes a line if the container cannot be removed.
+    :param address: address of the engine's machine on which the ports are published; None: every
+        one.
+    :param folder: folder for the log of a failed broker.
+    :param tell: takes a line if the container cannot be removed.
     :raises UnavailableError: the image cannot be pulled, or the engine cannot run it.
     """
 
     def __init__(
-        self, image: str, command: Sequence[str], *, env: Mapping[str, str], ports: Sequence[int], address: str | None, folder: Path,
+        self,
+        image: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        ports: Sequence[int],
+        address: str | None,
+        folder: Path,
         tell: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         from testcontainers.core.docker_client import DockerClient
 
         self._client = DockerClient()
@@ -170,10 +190,16 @@ class RunningContainer:
             _probe(_host())
             container.reload()
         except (DockerException, OSError) as error:
-            return f"container {container.short_id} has an unknown state, the engine at {masked(_host())} does not answer: {_reason(error)}"
+            return (
+                f"container {container.short_id} has an unknown state,"
+                f" the engine at {masked(_host())} does not answer: {_reason(error)}"
+            )
         if container.status in ("created", "running"):
             return None
-        return f"container {container.short_id} is {container.status}, exit status {container.attrs['State']['ExitCode']}"
+        return (
+            f"container {container.short_id} is {container.status},"
+            f" exit status {container.attrs['State']['ExitCode']}"
+        )
 
     def tail(self) -> str:
         return "\n".join(self._log().decode(errors="replace").splitlines()[-20:])
@@ -221,7 +247,10 @@ def _start_guard(label: str) -> subprocess.Popen[bytes]:
 
 
 def _end_guard(guard: subprocess.Popen[bytes]) -> str:
-    """Make the guard remove its containers. :returns: empty, or the reason why they are still there while it retries."""
+    """Make the guard remove its containers.
+
+    :returns: empty, or the reason why they are still there while it retries.
+    """
     assert guard.stdin is not None and guard.stdout is not None
     with (
         guard.stdin,
@@ -251,7 +280,10 @@ def _create(
     ports: Mapping[str, int | tuple[str, int]],
     **options: Any,
 ) -> Any:
-    """Create and start a container. :param ports: port inside → port, or address and port, on the engine's machine."""
+    """Create and start a container.
+
+    :param ports: port inside → port, or address and port, on the engine's machine.
+    """
     from docker.errors import DockerException, ImageNotFound
 
     try:

@@ -1,4 +1,7 @@
-"""The Java, and the jars from Maven, that run Pulsar and Artemis; and a kind's needs as ``doctor`` shows them."""
+"""The Java, and the jars from Maven, that run Pulsar and Artemis.
+
+And a kind's needs as ``doctor`` shows them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ OLDEST = 17
 DEFAULT_PACKAGE: Final = "default-jre-headless"
 """Debian's package of the distribution's default JRE: Java 17 on Debian 12, 21 on Debian 13."""
 OLDEST_PACKAGE: Final = f"openjdk-{OLDEST}-jre-headless"
-"""The package for distributions whose default is older, as Debian 11 and Ubuntu 22.04. Debian 13 does not have it."""
+"""The package for distributions whose default is older, as Debian 11 and Ubuntu 22.04.
+
+Debian 13 does not have it.
+"""
 REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest doctor --fix"
 
 
@@ -56,7 +62,10 @@ def find() -> Java | None:
 
 
 def parse_major(text: str) -> int | None:
-    """Return 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``, None for a text without a version."""
+    """Return 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``.
+
+    :returns: None for a text without a version.
+    """
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
 
@@ -80,7 +89,10 @@ def debian_package() -> str:
 
 
 def package_for(description: str) -> str:
-    """Return the package to install. :param description: apt's of the default JRE; empty if unknown."""
+    """Return the package to install.
+
+    :param description: apt's of the default JRE; empty if unknown.
+    """
     default = re.search(r"^Depends:.*\bopenjdk-(\d+)-jre-headless", description, re.MULTILINE)
     if default is not None and int(default[1]) < OLDEST:
         return OLDEST_PACKAGE
@@ -103,10 +115,11 @@ def require(broker: str) -> Java:
     return java
 
 
-# The jars of brokers that run on Java: resolved once per version by Maven into the user's cache, then only looked up.
+# The jars of brokers that run on Java: resolved once per version by Maven into the user's cache,
+# then only looked up.
 #
-# ``~/.cache/pytest-loadtest/pulsar-<version>/`` appears complete or not at all: Maven fills another folder, which is then renamed. A lock
-# makes a second session wait instead of resolving too.
+# ``~/.cache/pytest-loadtest/pulsar-<version>/`` appears complete or not at all: Maven fills another
+# folder, which is then renamed. A lock makes a second session wait instead of resolving too.
 
 MAVEN_REMEDY = "apt-get install maven, or python -m pytest_loadtest doctor --fix"
 HEARTBEAT = 5.0  # s between two lines of progress
@@ -130,7 +143,8 @@ class Jars:
     """The jars on one broker's class path.
 
     :param name: the broker's name. :param version: default version; its pom names it too.
-    :param download: size of the first run's download, as text. :param pom: the file that names the jars of ``${broker.version}``.
+    :param download: size of the first run's download, as text.
+    :param pom: the file that names the jars of ``${broker.version}``.
     """
 
     name: str
@@ -153,7 +167,8 @@ class Jars:
         """Return the folder with the jars of this version; Maven runs only the first time.
 
         :raises UsageError: it is not a version.
-        :raises UnavailableError: it is not cached and Maven is missing or failed; with Maven's error lines.
+        :raises UnavailableError: it is not cached and Maven is missing or failed; with Maven's
+            error lines.
         """
         what = f"{self.name} {version}"
         if not _VERSION.fullmatch(version):
@@ -231,7 +246,10 @@ def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str
 
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
-    """Return the command that copies the pom's run-time dependencies into ``staging/lib``; the user's own Maven settings apply."""
+    """Return the command that copies the pom's run-time dependencies into ``staging/lib``.
+
+    The user's own Maven settings apply.
+    """
     goal = [
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
@@ -256,7 +274,10 @@ def _follow(output: IO[str], what: str, progress: Callable[[str], None]) -> list
 
 
 def _causes(line: str) -> list[str]:
-    """Return the cause of a failure in a line of Maven's output, if it has one. Without a network the cause is only in a warning."""
+    """Return the cause of a failure in a line of Maven's output, if it has one.
+
+    Without a network the cause is only in a warning.
+    """
     tag, _, text = line.strip().partition("] ")
     is_error = tag == "[ERROR" or text.startswith("Could not transfer")
     return [text[:300]] if is_error and text and not text.startswith(_HINTS) else []
@@ -271,9 +292,11 @@ FIX: Final = "python -m pytest_loadtest doctor --fix"
 class MachineNeed:
     """One thing that brokers of a kind need.
 
-    :param value: the version or path that is present, as text; None: nothing. :param ok: it is sufficient.
+    :param value: the version or path that is present, as text; None: nothing.
+    :param ok: it is sufficient.
     :param cost: what does not work without it. :param remedy: the line that helps.
-    :param package: the Debian package that has it. :param fetch: gets it; called with a function that takes lines of progress.
+    :param package: the Debian package that has it.
+    :param fetch: gets it; called with a function that takes lines of progress.
     :param jars_of: for jars that Maven fetches, the program that they are for: ``Artemis``.
     """
 
@@ -288,8 +311,16 @@ class MachineNeed:
 
 
 def needed_jars(jars: Jars, cached: Sequence[str], cost: str, what: str) -> MachineNeed:
-    """Return the need for jars from Maven. :param cached: versions in the cache. :param what: the program that runs from them."""
+    """Return the need for jars from Maven.
+
+    :param cached: versions in the cache. :param what: the program that runs from them.
+    """
     return MachineNeed(
-        name=f"{jars.name} jars", value=", ".join(cached) or None, ok=jars.version in cached, cost=cost, remedy=FIX,
-        fetch=lambda tell: jars.resolve(jars.version, tell), jars_of=what,
-    )  # fmt: skip
+        name=f"{jars.name} jars",
+        value=", ".join(cached) or None,
+        ok=jars.version in cached,
+        cost=cost,
+        remedy=FIX,
+        fetch=lambda tell: jars.resolve(jars.version, tell),
+        jars_of=what,
+    )

@@ -25,8 +25,8 @@ GRACE = 2.0  # s between SIGTERM and SIGKILL: the data is deleted, so nothing ne
 class Child:
     """One broker under its watchdog.
 
-    ``folder`` holds ``broker.log``, the broker's own configuration and ``data/``. The watchdog removes ``data/`` however the broker ends; a
-    restart keeps it.
+    ``folder`` holds ``broker.log``, the broker's own configuration and ``data/``. The watchdog
+    removes ``data/`` however the broker ends; a restart keeps it.
 
     :param ports: the broker's ports on 127.0.0.1: a restart waits until they are free again.
     :raises TargetError: the command could not be run.
@@ -57,8 +57,13 @@ class Child:
         with self.log.open("wb") as log:
             self._watchdog = subprocess.Popen(
                 [sys.executable, "-I", "-S", watchdog.__file__, *options, "--", *command],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+            )
         self._report = self._read_report()
         if not self._report:
             self._watchdog.communicate()
@@ -99,19 +104,24 @@ class Child:
         """End the broker and run it again; returns when the new process exists, ready or not.
 
         :param grace: s between SIGTERM and SIGKILL; 0: SIGKILL at once.
-        :raises TargetError: it had ended before, cannot be run again, or was stopped during the restart.
+        :raises TargetError: it had ended before, cannot be run again, or was stopped during the
+            restart.
         """
         self.pid = self._request(f"restart {grace}", "pid")
 
     def end(self, grace: float) -> None:
-        """End the broker, which is then no failure, and keep its data for :meth:`start`. :param grace: as for :meth:`restart`.
+        """End the broker, which is then no failure, and keep its data for :meth:`start`.
+
+        :param grace: as for :meth:`restart`.
 
         :raises TargetError: it had ended before, or was stopped in the meantime.
         """
         self._request(f"end {grace}", "ended")
 
     def start(self) -> None:
-        """Run the broker again after :meth:`end`; returns when the new process exists, ready or not.
+        """Run the broker again after :meth:`end`.
+
+        It returns when the new process exists, ready or not.
 
         :raises TargetError: it cannot be run again, or was stopped in the meantime.
         """
@@ -129,7 +139,10 @@ class Child:
         return report[expected]
 
     def stop(self) -> None:
-        """End the broker, wait, and remove its files, except after a failure. Safe to call twice."""
+        """End the broker, wait, and remove its files, except after a failure.
+
+        Safe to call twice.
+        """
         failed = self.failure() is not None
         if self._stopped:
             return
@@ -171,7 +184,10 @@ class Child:
 
 
 def tail(path: Path, lines: int = 20) -> str:
-    """Return the last lines of a log without Java's stack frames, each cut at 300 characters; empty if there is no log."""
+    """Return the last lines of a log without Java's stack frames, each cut at 300 characters.
+
+    Empty if there is no log.
+    """
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - 65_536))
@@ -184,7 +200,8 @@ def tail(path: Path, lines: int = 20) -> str:
     return "\n".join(kept[-lines:])
 
 
-# The folder for a broker's data: Pulsar's bookie asks Java for the mount of its folders, and ends if Java finds none.
+# The folder for a broker's data: Pulsar's bookie asks Java for the mount of its folders, and ends
+# if Java finds none.
 
 MEMORY = Path("/dev/shm")
 
@@ -192,8 +209,9 @@ MEMORY = Path("/dev/shm")
 def mount_known(folder: Path, mounts: str) -> bool:
     """Return True if Java finds the mount of a folder.
 
-    Java goes up from the folder as long as the device stays the same, and looks for the last path in the list of mounts. It finds none in a
-    changed root (chroot) that is not a mount point itself.
+    Java goes up from the folder as long as the device stays the same, and looks for the last path
+    in the list of mounts. It finds none in a changed root (chroot) that is not a mount point
+    itself.
 
     :param mounts: the text of ``/proc/self/mounts``.
     """

@@ -1,4 +1,7 @@
-"""Common code for starting a broker: free ports, the wait until it is ready, and the running broker."""
+"""Common code for starting a broker.
+
+It finds free ports, waits until the broker is ready, and makes the running broker.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ Progress = Callable[[str], None]
 POLL = 0.05  # s between two checks of a starting broker
 HEARTBEAT = 10.0  # s between two lines of progress
 ATTEMPTS = 3
-RESTART_GRACE = 30.0  # s between SIGTERM and SIGKILL: the broker may have much to write, and needs all of it after the restart
+# s between SIGTERM and SIGKILL: the broker may have much to write, and needs all of it after the
+# restart
+RESTART_GRACE = 30.0
 
 
 class Starting(Protocol):
@@ -60,7 +65,8 @@ class Running(Starting, Protocol):
 class StartedBroker:
     """A broker that the run started; see :class:`~pytest_loadtest.brokers.base.Broker`.
 
-    :param wait: returns when clients can work again after a restart; None for a broker that cannot be restarted.
+    :param wait: returns when clients can work again after a restart; None for a broker that cannot
+        be restarted.
     """
 
     def __init__(
@@ -82,7 +88,8 @@ class StartedBroker:
     def restart(self, *, kill: bool = False) -> None:
         if self._wait is None:
             raise UsageError(
-                f"{self._facts.name} cannot be restarted: it keeps no data, and clients do not reconnect to it"
+                f"{self._facts.name} cannot be restarted: it keeps no data,"
+                " and clients do not reconnect to it"
             )
         self._restarting = True
         try:
@@ -102,7 +109,10 @@ class StartedBroker:
 
 
 class PortTakenError(TargetError):
-    """Another process took a port after :func:`free_ports` and before the broker's bind; another attempt may work."""
+    """Another process took a port after :func:`free_ports` and before the broker's bind.
+
+    Another attempt may work.
+    """
 
 
 def wait_ready(
@@ -154,7 +164,10 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def ephemeral_range() -> tuple[int, int]:
-    """Return the first and last port for outgoing connections; Linux's default if the range cannot be read."""
+    """Return the first and last port for outgoing connections.
+
+    Linux's default if the range cannot be read.
+    """
     try:
         low, high = _RANGE.read_text().split()
     except (OSError, ValueError):
@@ -163,10 +176,13 @@ def ephemeral_range() -> tuple[int, int]:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return different TCP ports that are free on 127.0.0.1 now, below the ephemeral range if possible.
+    """Return different TCP ports that are free on 127.0.0.1 now.
 
-    A load test opens thousands of outgoing connections, each of which could take an ephemeral port before the broker binds it. And a client
-    that connects to an ephemeral port without a listener may get the same port as its source: it is then connected to itself.
+    They are below the ephemeral range if possible.
+
+    A load test opens thousands of outgoing connections, each of which could take an ephemeral port
+    before the broker binds it. And a client that connects to an ephemeral port without a listener
+    may get the same port as its source: it is then connected to itself.
     """
     high = ephemeral_range()[0]
     candidates = (

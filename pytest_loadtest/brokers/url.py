@@ -1,4 +1,7 @@
-"""A target that runs already: connected to, described as far as possible, never started or stopped."""
+"""A target that runs already.
+
+A run connects to it and describes it as far as possible, but never starts or stops it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Endpoint:
 
 
 def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
-    """Return the endpoints of an address such as ``pulsar://a:6650,b``; an endpoint without a port gets the scheme's default.
+    """Return the endpoints of an address such as ``pulsar://a:6650,b``.
+
+    An endpoint without a port gets the scheme's default.
 
     :raises UsageError: another scheme, no host, an invalid port, or a user or password.
     """
@@ -49,7 +54,8 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
     if not separator or scheme not in ports:
         schemes = " or ".join(f"{name}://" for name in ports)
         raise UsageError(
-            f"target {masked(url)!r} is not an address of {kind_of(kind).label}: it begins with {schemes}"
+            f"target {masked(url)!r} is not an address of {kind_of(kind).label}:"
+            f" it begins with {schemes}"
         )
     authority = rest.partition("/")[0]
     return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
@@ -58,12 +64,14 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
 def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
     try:
         parts = urlsplit(f"{scheme}://{text}")
-        host, port = parts.hostname, parts.port or default
+        host = parts.hostname
+        port = parts.port or default
     except ValueError as error:
         raise UsageError(f"target {masked(url)!r}: {error}") from error
     if not host or not port:
         raise UsageError(
-            f"target {masked(url)!r}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT"
+            f"target {masked(url)!r}: {'no host' if not host else 'no port'};"
+            f" write {scheme}://HOST:PORT"
         )
     return Endpoint(host, port)
 
@@ -81,7 +89,10 @@ class RemoteBroker:
         return self._facts
 
     def failure(self) -> str | None:
-        """Return a reason after every endpoint has *refused* connections for ten seconds; a time-out is no proof that the target ended."""
+        """Return a reason after every endpoint has *refused* connections for ten seconds.
+
+        A time-out is no proof that the target ended.
+        """
         now = time.monotonic()
         if now - self._probed >= PROBE_EVERY:
             self._probed = now
@@ -97,7 +108,8 @@ class RemoteBroker:
     def restart(self, *, kill: bool = False) -> None:
         """:raises UsageError: always: the run did not start it."""
         raise UsageError(
-            f"cannot restart {self._facts.url}, which the run did not start: omit the address, and the run starts a broker"
+            f"cannot restart {self._facts.url}, which the run did not start: omit the address,"
+            " and the run starts a broker"
         )
 
     def node(self, role: str, number: int) -> Node:
@@ -172,7 +184,10 @@ def reach(url: str, endpoints: tuple[Endpoint, ...]) -> None:
 
 
 def is_local(host: str) -> bool:
-    """Return True if the host is this machine, whose cores the broker then shares: only own addresses can be bound."""
+    """Return True if the host is this machine, whose cores the broker then shares.
+
+    Only addresses of this machine can be bound.
+    """
     if host == "localhost":  # by definition (RFC 6761, 6.3), even if no name service knows it
         return True
     try:

@@ -1,15 +1,20 @@
-"""A small process that owns one broker: it ends the broker however the controller ends, and restarts it on request.
+"""A small process that owns one broker.
 
-It is the broker's parent and the controller's child, so there is no moment at which the broker runs without it. Its standard input is the
-read end of a pipe that only the controller holds. ``stop`` sends SIGTERM to the broker; ``end SECONDS`` does so too, and sends SIGKILL
-after so many seconds; ``start`` runs the same command again; ``restart SECONDS`` is both; an end of file means that the controller died
-(SIGKILL too) and kills the broker at once. Its standard output reports the process id of each broker that it started, each end on request,
-and, last, the exit status, one JSON object a line; standard error is the broker's log. It leads its own session, so Ctrl-C does not reach
-it.
+It ends the broker however the controller ends, and restarts it on request.
 
-``PR_SET_PDEATHSIG`` is not sufficient: a broker that changes its user clears it, and it fires when the starting *thread* ends.
+It is the broker's parent and the controller's child, so there is no moment at which the broker runs
+without it. Its standard input is the read end of a pipe that only the controller holds. ``stop``
+sends SIGTERM to the broker; ``end SECONDS`` does so too, and sends SIGKILL after so many seconds;
+``start`` runs the same command again; ``restart SECONDS`` is both; an end of file means that the
+controller died (SIGKILL too) and kills the broker at once. Its standard output reports the process
+id of each broker that it started, each end on request, and, last, the exit status, one JSON object
+a line; standard error is the broker's log. It leads its own session, so Ctrl-C does not reach it.
 
-Run by its path, with the standard library only, so that it starts in milliseconds and no module of the user can shadow one of its own.
+``PR_SET_PDEATHSIG`` is not sufficient: a broker that changes its user clears it, and it fires when
+the starting *thread* ends.
+
+Run by its path, with the standard library only, so that it starts in milliseconds and no module of
+the user can shadow one of its own.
 """
 
 from __future__ import annotations
@@ -35,11 +40,15 @@ if TYPE_CHECKING:
 
 TICK = 0.25  # s between two checks of a running broker
 QUICK_TICK = 0.01  # s between two checks during a restart, whose duration they prolong
-PORTS_SECONDS = 10.0  # limit of a restart's wait for the broker's ports; after that the broker itself reports the problem
+# limit of a restart's wait for the broker's ports; after that the broker itself reports the problem
+PORTS_SECONDS = 10.0
 
 
 class _StoppedError(Exception):
-    """The controller sent ``stop``, or the watchdog received SIGTERM: end the broker with SIGTERM."""
+    """A request to end the broker with SIGTERM.
+
+    The controller sent ``stop``, or the watchdog received SIGTERM.
+    """
 
 
 class _GoneError(Exception):
@@ -47,7 +56,10 @@ class _GoneError(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Start the broker, restart it on request, end it, remove its data folder. :returns: 0; the report has the broker's exit status."""
+    """Start the broker, restart it on request, end it, remove its data folder.
+
+    :returns: 0; the report has the broker's exit status.
+    """
     parser = argparse.ArgumentParser(
         prog="watchdog", description="Owns one broker and ends it with its controller."
     )
@@ -99,7 +111,9 @@ class Watchdog:
         self._broker = self._start()
 
     def _terminate(self, _signal: int, _frame: FrameType | None) -> None:
-        self._terminated = True  # checked in _listen: an exception raised here could interrupt _start and lose the new broker
+        # checked in _listen: an exception raised here could interrupt _start and lose the new
+        # broker
+        self._terminated = True
 
     def _start(self) -> subprocess.Popen[bytes]:
         broker = subprocess.Popen(
@@ -136,7 +150,8 @@ class Watchdog:
     ) -> list[bytes]:
         """Wait for a condition or a command of the controller.
 
-        :param until: the condition, checked every ``tick`` s, for ``seconds`` at most. :returns: the command's words; empty if none came.
+        :param until: the condition, checked every ``tick`` s, for ``seconds`` at most.
+        :returns: the command's words; empty if none came.
         :raises _StoppedError: the broker must end. :raises _GoneError: the controller has ended.
         """
         end = time.monotonic() + seconds
@@ -154,7 +169,10 @@ class Watchdog:
         return []
 
     def end(self, grace: float) -> int:
-        """Send SIGTERM, and after ``grace`` s SIGKILL to the rest of the broker's process group. :returns: its exit status."""
+        """Send SIGTERM, and after ``grace`` s SIGKILL to the rest of the broker's process group.
+
+        :returns: its exit status.
+        """
         if grace and not self._ended():
             _signal_group(self._broker.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -164,7 +182,10 @@ class Watchdog:
 
 
 def free(port: int) -> bool:
-    """Return True if a broker can listen on this port of 127.0.0.1, also while old connections are in TIME_WAIT."""
+    """Return True if a broker can listen on this port of 127.0.0.1.
+
+    Old connections in TIME_WAIT are no obstacle.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,1 +1,1 @@
-"""Samples of broker, workers and the sockets between them while load runs, and the rules for the bottleneck."""
+"""Samples of broker, workers and sockets while load runs, and the rules for the bottleneck."""

@@ -18,16 +18,25 @@ if TYPE_CHECKING:
 NOTHING: Final = "nothing saturated"
 LEAST_SAMPLES: Final = 2
 LEAST_SHARE: Final = 0.1
-"""Share of the samples, and at least :data:`LEAST_SAMPLES`, in which a side must have been saturated to be reported."""
+"""The least share of samples in which a side must be saturated to be reported.
+
+They are at least :data:`LEAST_SAMPLES`.
+"""
 MOSTLY: Final = 0.5
-"""Least share of the samples at which a saturated side explains a full publisher window: to a publisher, every slow side looks like one."""
+"""The least share of samples at which a saturated side explains a full publisher window.
+
+To a publisher, every slow side looks like one.
+"""
 WINDOW_SHARE: Final = 0.5
 WINDOW_LEAST: Final = MILLISECOND
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saturation:
-    """A saturated side. :param evidence: a sentence. :param share: share of the samples in which it was saturated."""
+    """A saturated side.
+
+    :param evidence: a sentence. :param share: share of the samples in which it was saturated.
+    """
 
     conclusion: str
     evidence: str
@@ -38,8 +47,8 @@ class Saturation:
 class Bottleneck:
     """The limit of a run.
 
-    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None: unknown, for there are too few samples or a
-        source was lost.
+    :param conclusion: one of the rules' names, ``publisher window`` or :data:`NOTHING`; None:
+        unknown, for there are too few samples or a source was lost.
     :param also: other saturated sides. :param missing: sentences about what was not sampled.
     """
 
@@ -58,28 +67,34 @@ def conclude(
 ) -> Bottleneck:
     """Return the side that was saturated most of the time.
 
-    :param telemetry: samples of the phase. :param measurements: the run's measurements; None if it broke. :param cores: number of cores of
-        this machine. :param generator: the verdict's reasons why the generator limited the run; empty if it did not.
+    :param telemetry: samples of the phase.
+    :param measurements: the run's measurements; None if it broke.
+    :param cores: number of cores of this machine.
+    :param generator: the verdict's reasons why the generator limited the run; empty if it did not.
     """
     sampled = _sampled(telemetry, measurements, cores)
     saturated = _saturated(sampled)
-    window = None if measurements is None else _window(measurements, sampled)
-    # Messages that were dropped before full windows are the target's doing, also on a machine where the worker waits for a core.
+    # Messages that were dropped before full windows are the target's doing, also on a machine where
+    # the worker waits for a core.
     dropped = measurements is not None and measurements.full_windows is not None
-    ranked = [
-        side
-        for side in saturated
-        if side.share >= MOSTLY and not (dropped and side.conclusion == "generator")
-    ]
-    ranked += [] if window is None else [window]
+
+    def explains_window(side: Saturation) -> bool:
+        return side.share >= MOSTLY and not (dropped and side.conclusion == "generator")
+
+    ranked = list(filter(explains_window, saturated))
+    if measurements is not None:
+        ranked += _window(measurements, sampled)
     ranked += [side for side in saturated if side not in ranked]
     if generator:
-        reasons = [
-            *generator,
-            *(side.evidence for side in ranked if side.conclusion == "generator"),
-        ]
+        reasons = list(generator)
+        others = []
+        for side in ranked:
+            if side.conclusion == "generator":
+                reasons.append(side.evidence)
+            else:
+                others.append(side)
         first = Saturation(conclusion="generator", evidence="; ".join(reasons))
-        ranked = [first, *(side for side in ranked if side.conclusion != "generator")]
+        ranked = [first, *others]
     missing = telemetry.missing
     if ranked:
         return Bottleneck(
@@ -92,7 +107,10 @@ def conclude(
         evidence = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
         return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
     if telemetry.lost:
-        evidence = f"{NOTHING} in the samples, which end before the phase does: {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
+        evidence = (
+            f"{NOTHING} in the samples, which end before the phase does:"
+            f" {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
+        )
         return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
     return Bottleneck(conclusion=NOTHING, evidence=_background(sampled), missing=missing)
 
@@ -112,13 +130,17 @@ def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int
 
 
 def _saturated(sampled: Sampled) -> list[Saturation]:
-    """Return the saturated sides, those with the most samples first; ties are in the order of the rules."""
+    """Return the saturated sides, those with the most samples first.
+
+    Ties are in the order of the rules.
+    """
     sides = []
     for rule in RULES:
         mask = rule.saturated(sampled)
-        with_value = mask | (sampled.has_value(*rule.needs) if rule.needs else True)
         times = int(mask.sum())
-        of = int(with_value.sum())
+        of = len(mask)
+        if rule.needs:
+            of = int((mask | sampled.has_value(*rule.needs)).sum())
         if times >= max(LEAST_SAMPLES, LEAST_SHARE * of):
             evidence = f"{rule.describe(sampled, mask)}, in {times} of {of} samples"
             sides.append(
@@ -127,42 +149,52 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
     return sorted(sides, key=lambda side: -side.share)
 
 
-def _window(measurements: Measurements, sampled: Sampled) -> Saturation | None:
-    """Return a full publisher window if messages were dropped or waited for it for at least half of their publish latency, else None."""
+def _window(measurements: Measurements, sampled: Sampled) -> list[Saturation]:
+    """Return a full publisher window if it is the limit, else nothing."""
+    waited = _waited(measurements)
+    if not waited:
+        return []
+    evidence = "; ".join(filter(None, [waited, _background(sampled)]))
+    return [Saturation(conclusion="publisher window", evidence=evidence)]
+
+
+def _waited(measurements: Measurements) -> str:
+    """Return text about full windows; "" if they are not the limit.
+
+    They are if messages were dropped, or waited for them for at least half of their publish
+    latency.
+    """
+    if measurements.full_windows is not None:
+        return name_full_windows(measurements.full_windows)
     latencies = measurements.latencies
-    full = measurements.full_windows
-    if full is not None:
-        waited = name_full_windows(full)
-        return Saturation(
-            conclusion="publisher window",
-            evidence="; ".join(filter(None, [waited, _background(sampled)])),
-        )
-    sent = measurements.counts.sent
+    kind = "publish latency" if "publish" in latencies else "send delay"
     latency = latencies.get("publish") or latencies.get("send_delay")
+    sent = measurements.counts.sent
     if not sent or latency is None:
-        return None
+        return ""
     blocked = measurements.blocked / sent
     if blocked < max(WINDOW_LEAST, WINDOW_SHARE * latency.mean):
-        return None
-    what = "publish latency" if "publish" in latencies else "send delay"
-    waited = f"messages waited {format_duration(blocked)} for a full window, of a mean {what} of {format_duration(latency.mean)}"
-    return Saturation(
-        conclusion="publisher window",
-        evidence="; ".join(filter(None, [waited, _background(sampled)])),
+        return ""
+    return (
+        f"messages waited {format_duration(blocked)} for a full window,"
+        f" of a mean {kind} of {format_duration(latency.mean)}"
     )
 
 
 def _background(sampled: Sampled) -> str:
     """Return text about the broker's CPU, the queues, and the rules without samples."""
+    facts = []
+    with_value = sampled.has_value("broker.busiest")
+    if with_value.any():
+        facts.append(sampled.thread("broker", sampled.broker, with_value))
+    queued = any(sampled.is_queued(name).any() for name in sampled.queues)
+    if sampled.has_value("workers.unsent").any() and not queued:
+        facts.append("no queue built up")
     unsampled = [
         rule.conclusion
         for rule in RULES
         if rule.everywhere and rule.needs and not sampled.has_value(*rule.needs).any()
     ]
-    with_value = sampled.has_value("broker.busiest")
-    busy = sampled.thread("broker", sampled.broker, with_value) if with_value.any() else ""
-    no_queue = sampled.has_value("workers.unsent").any() and not any(
-        sampled.is_queued(name).any() for name in sampled.queues
-    )
-    missing = f"no samples of {', '.join(unsampled)}" if unsampled else ""
-    return ", ".join(filter(None, [busy, "no queue built up" if no_queue else "", missing]))
+    if unsampled:
+        facts.append(f"no samples of {', '.join(unsampled)}")
+    return ", ".join(facts)

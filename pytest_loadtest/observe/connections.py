@@ -1,4 +1,7 @@
-"""The queues of the TCP connections between workers and target, at both ends if the broker is on this machine."""
+"""The queues of the TCP connections between workers and target.
+
+They are read at both ends if the broker is on this machine.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,21 @@ if TYPE_CHECKING:
 
 
 STALE: Final = 500
-"""ms since the last byte arrived, at which unread bytes count as old: they have waited for at least as long."""
+"""ms since the last byte arrived, at which unread bytes count as old.
+
+They have waited for at least as long.
+"""
 
 
 class ConnectionSource:
     """Samples the connections to a target.
 
-    :param addresses: hosts and ports that clients connect to. :param pids: the broker's processes on this machine. Their sockets are
-        those on the ports on which it listens, which may differ from the ports in ``addresses``.
-    :param without: local ports of connections that carry no load. :param side: first part of the names of the workers' columns; None if no
-        worker is in this network namespace.
+    :param addresses: hosts and ports that clients connect to.
+    :param pids: the broker's processes on this machine. Their sockets are those on the ports on
+        which it listens, which may differ from the ports in ``addresses``.
+    :param without: local ports of connections that carry no load.
+    :param side: first part of the names of the workers' columns; None if no worker is in this
+        network namespace.
     """
 
     def __init__(
@@ -45,11 +53,12 @@ class ConnectionSource:
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        listening = [ports for pid in pids if (ports := listening_ports(pid)) is not None]
+        listening = [ports for ports in map(listening_ports, pids) if ports is not None]
         self._listening = np.unique(np.concatenate(listening)) if listening else None
         if pids and self._listening is None:
             self.missing.append(
-                "broker's sockets: they belong to another user, or are in another network namespace (a container)"
+                "broker's sockets: they belong to another user,"
+                " or are in another network namespace (a container)"
             )
         self._before: dict[str, tuple[float, float, float]] = {}
         self._at = 0
@@ -59,15 +68,15 @@ class ConnectionSource:
         sockets = dump(ESTABLISHED | CLOSE_WAIT)
         sample = dict[str, float]()
         without = list(self._without)
-        sockets = sockets.where(
-            ~(np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without))
-        )
-        sides = {} if self._own is None else {self._own: self._ours(sockets)}
+        excluded = np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)
+        sockets = sockets.where(~excluded)
+        sides = {}
+        if self._own is not None:
+            sides[self._own] = self._ours(sockets)
         if self._listening is not None:
             sides["broker"] = np.isin(sockets.local_port, self._listening)
-            sample["broker.relayed"] = float(
-                not any(port in self._listening for _, port in self._dialled)
-            )
+            dials_broker = any(port in self._listening for _, port in self._dialled)
+            sample["broker.relayed"] = float(not dials_broker)
         for side, mask in sides.items():
             of_side = self._side(side, sockets.where(mask), (now - self._at) / SECOND)
             sample |= {f"{side}.{name}": value for name, value in of_side.items()}
@@ -82,13 +91,14 @@ class ConnectionSource:
 
     def _side(self, side: str, mine: Sockets, seconds: float) -> dict[str, float]:
         sample = {
-            "connections": float(len(mine.inode)), "unread": float(mine.unread.sum()), "unsent": float(mine.unsent.sum()),
+            "connections": float(len(mine.inode)),
+            "unread": float(mine.unread.sum()),
+            "unsent": float(mine.unsent.sum()),
             "stale": float(np.count_nonzero((mine.unread > 0) & (mine.silent >= STALE))),
-        }  # fmt: skip
+        }
         total = (float(mine.retransmits.sum()), float(mine.busy.sum()), float(mine.shut.sum()))
-        if (
-            side in self._before
-        ):  # sums fall when a connection ends, with its counters: this second is then unknown
+        # Sums fall when a connection ends, with its counters: this second is then unknown.
+        if side in self._before:
             retransmits, busy, shut = (
                 now - before for now, before in zip(total, self._before[side], strict=True)
             )
@@ -105,7 +115,10 @@ class ConnectionSource:
 
 
 def listening_ports(pid: int) -> NDArray[np.int64] | None:
-    """Return the TCP ports on which a process in this network namespace listens; None if it has none or they are unreadable."""
+    """Return the TCP ports on which a process in this network namespace listens.
+
+    None if it has none or they are unreadable.
+    """
     sockets = dump(LISTEN)
     inodes = {f"socket:[{inode}]": at for at, inode in enumerate(sockets.inode.tolist())}
     mine = []
@@ -113,47 +126,57 @@ def listening_ports(pid: int) -> NDArray[np.int64] | None:
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(FileNotFoundError):  # closed since scandir listed it
                 link = os.readlink(entry.path)  # noqa: PTH115  # there may be 20 000 of them
-                mine += [inodes[link]] if link in inodes else []
+                if link in inodes:
+                    mine.append(inodes[link])
     return np.unique(sockets.local_port[mine]) if mine else None
 
 
 # The kernel's list of TCP sockets as columns, from sock_diag(7), which ``ss`` reads too.
 #
-# One dump gives all sockets of this network namespace as binary records, which numpy splits: at 20 000 connections this costs a fraction of
-# reading ``/proc/net/tcp``.
+# One dump gives all sockets of this network namespace as binary records, which numpy splits: at 20
+# 000 connections this costs a fraction of reading ``/proc/net/tcp``.
 
-ESTABLISHED, CLOSE_WAIT, LISTEN = 1 << 1, 1 << 8, 1 << 10
+ESTABLISHED = 1 << 1
+CLOSE_WAIT = 1 << 8
+LISTEN = 1 << 10
 _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _REQUEST_DUMP: Final = 0x301
 _DONE = 3
 _ERROR = 2
 _INFO: Final = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
-_HEAD: Final = (
-    88  # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
-)
+# bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
+_HEAD: Final = 88
 _BUFFER: Final = 1 << 18
 _SECONDS: Final = 5.0
 _MAPPED: Final = (0, 0, struct.unpack("<I", b"\0\0\xff\xff")[0])  # ::ffff:0:0/96
-_RECORD: Final = np.dtype({
-    "names": ["length", "family", "local_port", "remote_port", "remote", "unread", "inode"],
-    "formats": ["<u4", "u1", ">u2", ">u2", ("<u4", 4), "<u4", "<u4"],
-    "offsets": [0, 16, 20, 22, 40, 72, 84],
-})  # fmt: skip
-_TCP_INFO: Final = np.dtype({
-    "names": ["silent", "retransmits", "unsent", "busy", "shut"],
-    "formats": ["<u4", "<u4", "<u4", "<u8", "<u8"],
-    "offsets": [52, 100, 144, 168, 176],
-})  # fmt: skip
+_RECORD: Final = np.dtype(
+    {
+        "names": ["length", "family", "local_port", "remote_port", "remote", "unread", "inode"],
+        "formats": ["<u4", "u1", ">u2", ">u2", ("<u4", 4), "<u4", "<u4"],
+        "offsets": [0, 16, 20, 22, 40, 72, 84],
+    }
+)
+_TCP_INFO: Final = np.dtype(
+    {
+        "names": ["silent", "retransmits", "unsent", "busy", "shut"],
+        "formats": ["<u4", "<u4", "<u4", "<u8", "<u8"],
+        "offsets": [52, 100, 144, 168, 176],
+    }
+)
 
 
 class Sockets(NamedTuple):
     """Columns with one entry per socket.
 
-    :param remote: ``(n, 4)``, words of the other side's address, IPv4 mapped to IPv6; see :func:`packed`.
-    :param unread: bytes that arrived and wait to be read. :param unsent: bytes that were written and could not be sent yet.
-    :param silent: ms since the last byte arrived. :param retransmits: segments since the connection began.
-    :param busy: µs since then with something to send. :param shut: µs of them in which the other side's window was closed.
+    :param remote: ``(n, 4)``, words of the other side's address, IPv4 mapped to IPv6; see
+        :func:`packed`.
+    :param unread: bytes that arrived and wait to be read.
+    :param unsent: bytes that were written and could not be sent yet.
+    :param silent: ms since the last byte arrived.
+    :param retransmits: segments since the connection began.
+    :param busy: µs since then with something to send.
+    :param shut: µs of them in which the other side's window was closed.
     """
 
     local_port: Column
@@ -183,7 +206,10 @@ def dump(states: int) -> Sockets:
 
 
 def packed(host: str) -> list[Column]:
-    """Return the addresses of a host as words, as in ``Sockets.remote``; empty if its name cannot be resolved."""
+    """Return the addresses of a host as words, as in ``Sockets.remote``.
+
+    Empty if its name cannot be resolved.
+    """
     with contextlib.suppress(OSError):
         addresses = {
             (family, address[0])
@@ -227,11 +253,13 @@ def _ask(family: int, states: int) -> Iterator[Sockets]:
 
 
 def _rows_of_length(answer: bytes, at: int, length: int) -> NDArray[np.uint8]:
-    """Return the records from ``at`` up to the first one of another length, ``(n, padded length)``: usually all of them."""
+    """Return the records from ``at`` up to the first of another length, ``(n, padded length)``.
+
+    Usually these are all of them.
+    """
     padded = (length + 3) & ~3
-    rows = np.frombuffer(
-        answer, np.uint8, offset=at, count=(len(answer) - at) // padded * padded
-    ).reshape(-1, padded)
+    count = (len(answer) - at) // padded * padded
+    rows = np.frombuffer(answer, np.uint8, offset=at, count=count).reshape(-1, padded)
     other = np.flatnonzero(_view(rows, _RECORD)["length"] != length)
     return rows[: other[0]] if len(other) else rows
 
@@ -240,7 +268,8 @@ def _columns(rows: NDArray[np.uint8]) -> Sockets:
     records = _view(rows, _RECORD)
     remote = records["remote"].copy()
     ipv4 = records["family"] == socket.AF_INET
-    remote[ipv4, 3], remote[ipv4, :3] = remote[ipv4, 0], _MAPPED
+    remote[ipv4, 3] = remote[ipv4, 0]
+    remote[ipv4, :3] = _MAPPED
     info = _view(rows[:, _info_at(rows[0].tobytes()) :], _TCP_INFO)
     columns = {"remote": remote.astype(np.int64)}
     for name in ("local_port", "remote_port", "inode", "unread"):

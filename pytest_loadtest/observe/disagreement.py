@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Disagreement(NamedTuple):
     """A count of the broker that contradicts ours, as a sentence.
 
-    :param certain: neither other clients nor a reset of the counter can explain it, so the run is no data; otherwise it is a note.
+    :param certain: neither other clients nor a reset of the counter can explain it, so the run is
+        no data; otherwise it is a note.
     :param compared: False: the counts could not be compared, so there is no evidence against ours.
     """
 
@@ -34,28 +35,34 @@ def disagreement(
     shared: bool = False,
     restarted: bool = False,
 ) -> Disagreement | None:
-    """Return the most serious contradiction between the broker's counts and ours, or the loss of the broker's counts during the run.
+    """Return the most serious contradiction between the broker's counts and ours.
+
+    The loss of the broker's counts during the run is one too.
 
     None if there is neither, or if the broker does not report its counts.
 
-    :param shared: the broker ran before the test, so others may use it and its operators may move topics.
+    :param shared: the broker ran before the test, so others may use it and its operators may move
+        topics.
     :param restarted: the test restarted it on purpose, so its counters began again.
     """
-    lost = None if restarted else _uncompared(telemetry, shared)
-    candidates = (
+    candidates = [
         _too_few_at_broker(telemetry, counts, shared),
         _too_many_drops(telemetry, counts, subscriptions, shared),
-        lost,
-    )
+    ]
+    if not restarted:
+        candidates.append(_uncompared(telemetry, shared))
     return max(filter(None, candidates), key=lambda candidate: candidate.certain, default=None)
 
 
 def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Disagreement | None:
-    """Return a contradiction if the broker counted fewer messages than it acknowledged or delivered to us.
+    """Return a contradiction if the broker counted too few messages.
 
-    Its count may be higher: it counts each chunk, and each resent message again, and others may use the topic. It can be lower only after a
-    reset of the counter. A broker that the run started loads each topic once. On a shared cluster, a topic that was unloaded and loaded
-    again is detected only if the broker reports the load time of each topic.
+    They are fewer than it acknowledged or delivered to us.
+
+    Its count may be higher: it counts each chunk, and each resent message again, and others may use
+    the topic. It can be lower only after a reset of the counter. A broker that the run started
+    loads each topic once. On a shared cluster, a topic that was unloaded and loaded again is
+    detected only if the broker reports the load time of each topic.
     """
     copies = counts.received + counts.duplicates
     for column, metric, did, ours, we in (
@@ -72,13 +79,13 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
         if len(total) and not _decreased(total) and total[-1] < ours:
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
             theirs = exact(int(total[-1]))
-            text = f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by the run's count: one of the two is wrong"
-            return Disagreement(
-                text
-                if certain
-                else f"{text}, or its counter was reset when it loaded a topic again",
-                certain,
+            text = (
+                f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our"
+                " count: one of the two is wrong"
             )
+            if not certain:
+                text += ", or its counter was reset when it loaded a topic again"
+            return Disagreement(text, certain)
     return None
 
 
@@ -87,13 +94,13 @@ def _too_many_drops(
 ) -> Disagreement | None:
     """Return a contradiction if the broker dropped more messages than we miss.
 
-    Our count may be higher: the broker does not count messages lost with a connection as drops, and its first number may include drops of
-    the first second. Messages without acknowledgement do not count as lost, but may be among its drops.
+    Our count may be higher: the broker does not count messages lost with a connection as drops, and
+    its first number may include drops of the first second. Messages without acknowledgement do not
+    count as lost, but may be among its drops.
     """
     dropped = _numbers(telemetry, "sys.dropped")
-    if (
-        len(dropped) < 2 or _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
-    ):  # the broker restarted
+    restarted = _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
+    if len(dropped) < 2 or restarted:
         return None
     theirs = int(dropped[-1] - dropped[0])
     ours = counts.lost + (counts.unknown + counts.failed) * subscriptions
@@ -101,14 +108,17 @@ def _too_many_drops(
         return None
     return Disagreement(
         f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped),"
-        f" and {exact(ours)} are missing by the run's count:"
-        " another client missed the others, or a count is wrong",
+        f" and {exact(ours)} are missing by our count: another client missed the others,"
+        " or a count is wrong",
         certain=not shared,
     )
 
 
 def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
-    """Return a disagreement if the source of the broker's counts was lost while they could be compared with ours."""
+    """Return a disagreement if the source of the broker's counts was lost.
+
+    This matters while they could be compared with ours.
+    """
     reason = telemetry.lost.get(COUNTERS)
     if reason is None:
         return None
@@ -116,7 +126,8 @@ def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
         np.isfinite(column) for name, column in telemetry.columns.items() if name.startswith("sys.")
     ]
     rows = np.flatnonzero(np.any(finite, axis=0)) if finite else np.zeros(0, np.int64)
-    # Pulsar's source reports with each sample whether its counts can be compared; mosquitto's drops always can.
+    # Pulsar's source reports with each sample whether its counts can be compared; mosquitto's drops
+    # always can.
     continuous = telemetry.column("sys.continuous")[rows[-1:]]
     drops = len(_numbers(telemetry, "sys.dropped")) > 0
     if not drops and not np.isfinite(continuous).any():

@@ -1,7 +1,7 @@
 """The CPU, memory and disk use of a process on this machine, from /proc.
 
-``schedstat`` has the time for which a thread waited for a core, too. A thread that ran or waited all the time is saturated, also if other
-programs of a busy machine got the core.
+``schedstat`` has the time for which a thread waited for a core, too. A thread that ran or waited
+all the time is saturated, also if other programs of a busy machine got the core.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +27,10 @@ _NO_LIMIT: Final = 1 << 60  # version 1 of cgroups has a number above this if th
 class ProcessSource:
     """Samples one process, or all processes of a cluster together.
 
-    :param column: first part of its columns' names. :param pids: called for each sample, as a broker may restart; empty
-        while there is no process. :param broker: include its children, and the columns that only brokers have: disk, limits, stopped.
+    :param column: first part of its columns' names.
+    :param pids: called for each sample, as a broker may restart; empty while there is no process.
+    :param broker: include its children, and the columns that only brokers have: disk, limits,
+        stopped.
     """
 
     def __init__(
@@ -61,11 +62,9 @@ class ProcessSource:
             return self._sample(now, new=new)
         except psutil.NoSuchProcess as error:  # it just ended, or is restarting
             self._processes = []
-            return (
-                {}
-                if self._at
-                else self._missing(f"process {error.pid} is not in /proc, so its use is unknown")
-            )
+            if self._at:
+                return {}
+            return self._missing(f"process {error.pid} is not in /proc, so nothing is known of it")
         except psutil.AccessDenied as error:
             raise PermissionError(f"process {error.pid} belongs to another user") from error
 
@@ -85,8 +84,11 @@ class ProcessSource:
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         memory = sum(process.memory_info().rss for process in self._processes)
-        # 0: it has ended, and its parent has not waited for it yet. The memory that it had is unknown.
-        sample = {"memory": float(memory)} if memory else {}
+        # 0: it has ended, and its parent has not waited for it yet. The memory that it had is
+        # unknown.
+        sample = {}
+        if memory:
+            sample["memory"] = float(memory)
         totals = {"switches": 0.0}
         seconds = (now - self._at) / SECOND
         threads = {}
@@ -117,7 +119,10 @@ class ProcessSource:
     def _cores(
         self, threads: dict[tuple[int, str], tuple[float, float]], seconds: float
     ) -> dict[str, float]:
-        """Return the cores used since the last sample by the processes seen then; their new threads count from zero."""
+        """Return the cores used since the last sample by the processes seen then.
+
+        Their new threads count from zero.
+        """
         if not threads:
             return self._missing(
                 "no /proc/PID/task/TID/schedstat on this system, so its CPU use is unknown"
@@ -131,9 +136,12 @@ class ProcessSource:
             spent.append(((used - used_before) / seconds, (waited - waited_before) / seconds))
         busiest = max(spent, key=sum, default=(0.0, 0.0))
         return {
-            "cpu": sum(used for used, _ in spent), "wanted": sum(map(sum, spent)),
-            "busiest": min(busiest[0], 1.0), "busiestWanted": min(sum(busiest), 1.0),  # two clocks: a spinning thread may exceed 1
-        }  # fmt: skip
+            "cpu": sum(used for used, _ in spent),
+            "wanted": sum(map(sum, spent)),
+            # two clocks: a spinning thread may exceed 1
+            "busiest": min(busiest[0], 1.0),
+            "busiestWanted": min(sum(busiest), 1.0),
+        }
 
     def _disk(self) -> dict[str, float]:
         try:
@@ -160,15 +168,24 @@ class ProcessSource:
 
 
 def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], ProcessSource]]:
-    """Return the source of each worker. :param processes: process ids by worker, as in this /proc."""
+    """Return the source of each worker.
+
+    :param processes: process ids by worker, as in this /proc.
+    """
+
+    def source(name: str, pid: int) -> Callable[[], ProcessSource]:
+        return lambda: ProcessSource(name, lambda: (pid,))
+
     return {
-        f"worker {worker}": partial(ProcessSource, f"worker {worker}", lambda pid=pid: (pid,))  # type: ignore[misc]
-        for worker, pid in processes.items()
+        f"worker {worker}": source(f"worker {worker}", pid) for worker, pid in processes.items()
     }
 
 
 def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the id of each thread and the contents of its file of this name; threads and processes that end are left out."""
+    """Yield the id of each thread and the contents of its file of this name.
+
+    Threads and processes that end are left out.
+    """
     with contextlib.suppress(FileNotFoundError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -178,7 +195,10 @@ def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:
 def memory_limit(
     pid: int, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 ) -> int | None:
-    """Return the memory limit of the process's control group in bytes, of either version of cgroups; None: no limit, or unknown."""
+    """Return the memory limit of the process's control group in bytes.
+
+    Both versions of cgroups are read. None: no limit, or unknown.
+    """
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -188,14 +208,17 @@ def memory_limit(
                 file = groups / path.strip("/") / "memory.max"
             else:
                 continue
-            text = file.read_text(encoding="utf-8").strip() if file.exists() else "max"
+            if not file.exists():
+                continue
+            text = file.read_text(encoding="utf-8").strip()
             if text != "max" and int(text) < _NO_LIMIT:
                 return int(text)
     return None
 
 
-# The share of the time for which a process waits for the disk. This source is separate, as one check of hundreds of threads costs too much
-# CPU for every second: the sampler reads expensive sources less often.
+# The share of the time for which a process waits for the disk. This source is separate, as one
+# check of hundreds of threads costs too much CPU for every second: the sampler reads expensive
+# sources less often.
 
 _CHECKS: Final = 10  # in a sample: a wait for the disk is over in milliseconds
 _PAUSE: Final = 0.004  # s between two checks
@@ -204,7 +227,8 @@ _PAUSE: Final = 0.004  # s between two checks
 class DiskWaitSource:
     """Samples a broker with its children.
 
-    :param pids: called for each sample, as a broker may restart; returns nothing while there is no process.
+    :param pids: called for each sample, as a broker may restart; returns nothing while there is no
+        process.
     """
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
@@ -213,8 +237,12 @@ class DiskWaitSource:
         self.missing: list[str] = []
 
     def read(self, now: int) -> dict[str, float]:
-        """Return the share of the checks in which a thread waited for the disk; nothing if there is no process."""
-        if not (roots := self._pids()):
+        """Return the share of the checks in which a thread waited for the disk.
+
+        Nothing if there is no process.
+        """
+        roots = self._pids()
+        if not roots:
             return {}
         try:
             pids = list[int]()
@@ -225,11 +253,11 @@ class DiskWaitSource:
             return {}
         waits = 0
         for number in range(_CHECKS):
-            time.sleep(_PAUSE if number else 0)
+            if number:
+                time.sleep(_PAUSE)
             texts = (text for process in pids for _, text in _task_files(process, "stat"))
-            waits += any(
-                text.rpartition(")")[2].split()[0] == "D" for text in texts
-            )  # uninterruptible sleep, see proc_pid_stat(5)
+            # D is uninterruptible sleep, see proc_pid_stat(5).
+            waits += any(text.rpartition(")")[2].split()[0] == "D" for text in texts)
         return {"broker.diskWait": waits / _CHECKS}
 
     def close(self) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""The rules for a saturated side: one rule per conclusion, over the samples, with its evidence as text. Pure."""
+"""The rules for a saturated side: one for each conclusion, over the samples. Pure.
+
+A rule has its evidence as text.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +27,30 @@ if TYPE_CHECKING:
 SATURATED: Final = 0.9
 """Least share of the time for which a saturated thread runs or waits for a core."""
 ON_DISK: Final = 0.3
-"""Least share of the checks in which a thread of a broker that the disk slows down waits for the disk."""
+"""Least share of the checks in which a thread of a broker waits for a slow disk."""
 FULL: Final = 0.9
 """Least share of a memory limit at which memory is saturated."""
 COLLECTING: Final = 0.1
-"""Least share of the time for which a broker that lacks heap collects garbage; with less, a full heap is mostly garbage."""
+"""Least share of the time for which a broker that lacks heap collects garbage.
+
+With less, a full heap is mostly garbage.
+"""
 SLOW_WRITE: Final = 50 * MILLISECOND
-"""Least mean time of a slow write to the bookies, if it is also at least half of the publish latency."""
+"""Least mean time of a slow write to the bookies.
+
+It must also be at least half of the publish latency.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """The rule for one side.
 
-    :param saturated: returns the mask of the samples in which the side was saturated. :param needs: the columns; one of them is enough.
-    :param describe: returns the evidence as text, from the samples of the mask. :param everywhere: every kind of broker has these columns;
-        otherwise their absence is not reported as missing.
+    :param saturated: returns the mask of the samples in which the side was saturated.
+    :param needs: the columns; one of them is enough.
+    :param describe: returns the evidence as text, from the samples of the mask.
+    :param everywhere: every kind of broker has these columns; otherwise their absence is not
+        reported as missing.
     """
 
     conclusion: str
@@ -50,7 +61,10 @@ class Rule:
 
 
 def _no_core(sampled: Sampled) -> Mask:
-    """The broker needed more CPU than there is: one thread all the time, or all its threads together."""
+    """The broker needed more CPU than there is.
+
+    This is one thread all the time, or all its threads together.
+    """
     return (sampled["broker.busiestWanted"] >= SATURATED) | (
         sampled["broker.wanted"] >= SATURATED * sampled.cores
     )
@@ -61,7 +75,10 @@ def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
         return sampled.thread("broker", sampled.broker, mask)
     used = sampled.mean("broker.cpu", mask)
     wanted = sampled.mean("broker.wanted", mask)
-    return f"{sampled.broker}'s threads used {used:.2f} cores and needed {wanted:.2f} of this machine's {sampled.cores}"
+    return (
+        f"{sampled.broker}'s threads used {used:.2f} cores and needed {wanted:.2f} of this"
+        f" machine's {sampled.cores}"
+    )
 
 
 def _on_disk(sampled: Sampled) -> Mask:
@@ -69,16 +86,18 @@ def _on_disk(sampled: Sampled) -> Mask:
 
 
 def _describe_disk(sampled: Sampled, mask: Mask) -> str:
-    wrote = (
-        f" while it wrote {format_size(sampled.mean('broker.written', mask))}/s"
-        if (sampled.has_value("broker.written") & mask).any()
-        else ""
-    )
-    return f"{sampled.broker} waited for the disk {format_value(sampled.mean('broker.diskWait', mask), 'ratio', 2)} of the time{wrote}"
+    share = format_value(sampled.mean("broker.diskWait", mask), "ratio", 2)
+    text = f"{sampled.broker} waited for the disk {share} of the time"
+    if (sampled.has_value("broker.written") & mask).any():
+        text += f" while it wrote {format_size(sampled.mean('broker.written', mask))}/s"
+    return text
 
 
 def _not_reading(sampled: Sampled) -> Mask:
-    """The broker was stopped, did not read, or kept its TCP window closed; and CPU, disk and rate limits do not explain it."""
+    """The broker was stopped, did not read, or kept its TCP window closed.
+
+    And CPU, disk and rate limits do not explain it.
+    """
     mask: Mask = (
         (sampled["broker.stopped"] > 0)
         | sampled.unread("broker")
@@ -92,17 +111,20 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     unsent = sampled.most(f"{own}.unsent", mask)
     where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
-        return f"{unsent} waited in the generator's sockets{where} because the other side's window was closed; the reason was not sampled"
-    stopped = (sampled["broker.stopped"][mask] > 0).any()
+        return (
+            f"{unsent} waited in our sockets{where} because the other side's window was closed;"
+            " the reason was not sampled"
+        )
+    state = ""
     with_value = sampled.has_value("broker.cpu") & mask
-    used = (
-        f", which used {sampled.mean('broker.cpu', with_value):.2f} cores"
-        if with_value.any()
-        else ""
+    if (sampled["broker.stopped"][mask] > 0).any():
+        state = ", which was stopped by a signal"
+    elif with_value.any():
+        state = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores"
+    return (
+        f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{state};"
+        f" {unsent} more waited in our sockets{where}"
     )
-    did = ", which was stopped by a signal" if stopped else used
-    unread = f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{did}"
-    return f"{unread}; {unsent} more waited in the generator's sockets{where}"
 
 
 def _memory(sampled: Sampled) -> Mask:
@@ -126,9 +148,15 @@ def _describe_memory(sampled: Sampled, mask: Mask) -> str:
         (_full_direct, "direct memory", "sys.direct"),
     ):
         if (full(sampled) & mask).any():
-            return f"{sampled.broker}'s {what} had {sampled.most(column, mask)} of its limit of {sampled.most(f'{column}Limit', mask)}"
+            return (
+                f"{sampled.broker}'s {what} had {sampled.most(column, mask)} of its limit of"
+                f" {sampled.most(f'{column}Limit', mask)}"
+            )
     limit = sampled.most("broker.memoryLimit", mask)
-    return f"{sampled.broker} had {sampled.most('broker.memory', mask)} of its control group's limit of {limit}"
+    return (
+        f"{sampled.broker} had {sampled.most('broker.memory', mask)} of its control group's limit"
+        f" of {limit}"
+    )
 
 
 def _throttled(sampled: Sampled) -> Mask:
@@ -141,14 +169,18 @@ def _describe_throttling(sampled: Sampled, mask: Mask) -> str:
         ("sys.dispatchThrottled", "consumers", "dispatch"),
     )
     return "; ".join(
-        f"{sampled.broker} held {whom} back {sampled.mean(column, mask):.3g} times a second for a {limit} rate limit"
+        f"{sampled.broker} held {whom} back {sampled.mean(column, mask):.3g} times a second for a"
+        f" {limit} rate limit"
         for column, whom, limit in sides
         if (sampled[column][mask] > 0).any()
     )
 
 
 def _slow_write(sampled: Sampled) -> Mask:
-    """Writing to the bookies, without time in their queue, takes at least half of the publish latency; and CPU does not explain it."""
+    """Writing to the bookies takes at least half of the publish latency.
+
+    Time in their queue is not part of it, and CPU does not explain it.
+    """
     write = sampled["sys.ledgerLatency"]
     return (write >= SLOW_WRITE) & (write >= sampled["sys.publishLatency"] / 2) & ~_no_core(sampled)
 
@@ -158,11 +190,17 @@ def _describe_write(sampled: Sampled, mask: Mask) -> str:
         format_duration(sampled.mean(f"sys.{name}", mask))
         for name in ("ledgerLatency", "publishLatency")
     )
-    return f"a write to {sampled.broker}'s bookies took {write} on average, of the {publish} that the broker needed to publish"
+    return (
+        f"a write to {sampled.broker}'s bookies took {write} on average,"
+        f" of the {publish} that the broker needed to publish"
+    )
 
 
 def _starved(sampled: Sampled) -> Mask:
-    """A subscription was blocked, or at least 1 % of the consumers took no more of a backlog; and a worker's CPU does not explain it."""
+    """A subscription was blocked, or at least 1 % of the consumers took no more of a backlog.
+
+    And a worker's CPU does not explain it.
+    """
     none = (
         (sampled["sys.starved"] > 0)
         & (sampled["sys.starved"] >= sampled["sys.consumers"] / 100)
@@ -173,18 +211,21 @@ def _starved(sampled: Sampled) -> Mask:
 
 
 def _describe_starved(sampled: Sampled, mask: Mask) -> str:
-    backlog = (
-        np.nanmax(sampled["sys.backlog"][mask])
-        if (sampled.has_value("sys.backlog") & mask).any()
-        else None
-    )
-    waits = f", with {backlog:.0f} entries in the backlog" if backlog is not None else ""
+    waits = ""
+    if (sampled.has_value("sys.backlog") & mask).any():
+        backlog = np.nanmax(sampled["sys.backlog"][mask])
+        waits = f", with {backlog:.0f} entries in the backlog"
     if (sampled["sys.blocked"][mask] > 0).any():
-        return f"{np.nanmax(sampled['sys.blocked'][mask]):.0f} subscriptions had too many unacknowledged messages to get more{waits}"
-    starved, consumers = (
-        np.nanmax(sampled[name][mask]) for name in ("sys.starved", "sys.consumers")
+        return (
+            f"{np.nanmax(sampled['sys.blocked'][mask]):.0f} subscriptions had too many"
+            f" unacknowledged messages to get more{waits}"
+        )
+    starved = np.nanmax(sampled["sys.starved"][mask])
+    consumers = np.nanmax(sampled["sys.consumers"][mask])
+    return (
+        f"{starved:.0f} of {consumers:.0f} consumers had no permits left,"
+        f" or too many unacknowledged messages{waits}"
     )
-    return f"{starved:.0f} of {consumers:.0f} consumers had no permits left, or too many unacknowledged messages{waits}"
 
 
 def _network(sampled: Sampled) -> Mask:
@@ -206,8 +247,10 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
         unsent = sampled.most("broker.unsent", mask)
         own = sampled.fullest_own("unread", mask)
         unread = sampled.most(f"{own}.unread", mask)
-        waited = f"{unsent} waited in {sampled.broker}'s sockets"
-        return f"{waited}, and no more than {unread} were unread in the generator's{sampled.place(own)}"
+        return (
+            f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread"
+            f" at ours{sampled.place(own)}"
+        )
     own = sampled.fullest_own("unsent", mask)
     waited = f"{sampled.most(f'{own}.unsent', mask)} waited in the generator's sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
@@ -215,23 +258,27 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
         return (
             f"{waited}, and the other side's window was closed for no more than {shut} of the time"
         )
-    return f"{waited}, and no more than {sampled.most('broker.unread', mask)} were unread at {sampled.broker}"
+    return (
+        f"{waited}, and no more than {sampled.most('broker.unread', mask)} were unread at"
+        f" {sampled.broker}"
+    )
 
 
 def _asleep(sampled: Sampled) -> Mask:
-    """Our sockets left received bytes unread, or kept their TCP window closed; and a worker's CPU does not explain it."""
+    """Our sockets left received bytes unread, or kept their TCP window closed.
+
+    And a worker's CPU does not explain it.
+    """
     return (sampled.any_own(sampled.unread) | sampled.refused("broker")) & ~_generator(sampled)
 
 
 def _describe_subscriber(sampled: Sampled, mask: Mask) -> str:
-    has_unsent = (sampled.has_value("broker.unsent") & mask).any()
-    more = (
-        f"; {sampled.most('broker.unsent', mask)} more waited at {sampled.broker}"
-        if has_unsent
-        else ""
-    )
     own = sampled.fullest_own("unread", mask)
-    return f"{sampled.most(f'{own}.unread', mask)} were unread at subscribers{sampled.place(own)}{more}"
+    unread = sampled.most(f"{own}.unread", mask)
+    text = f"{unread} were unread at subscribers{sampled.place(own)}"
+    if (sampled.has_value("broker.unsent") & mask).any():
+        text += f"; {sampled.most('broker.unsent', mask)} more waited at {sampled.broker}"
+    return text
 
 
 def _workers(sampled: Sampled) -> list[str]:
@@ -277,7 +324,11 @@ RULES: Final = (
     Rule(conclusion="generator", saturated=_generator, needs=(), describe=_describe_generator),
     Rule(conclusion="network", saturated=_network, needs=("workers.unsent", "broker.unsent"), describe=_describe_network),
 )  # fmt: skip
-"""The order breaks ties: if two sides were saturated in the same number of samples, the earlier one is the cause of the later one."""
+"""The order breaks ties.
+
+If two sides were saturated in the same number of samples, the earlier one is the cause of the later
+one.
+"""
 
 
 # The samples of the measured phase, as the rules read them.
@@ -285,17 +336,22 @@ RULES: Final = (
 QUEUED: Final = 64 * 1024
 """Bytes that the sockets of one side, together, may hold in normal operation."""
 QUEUED_FOR: Final = SECOND // 50
-"""A queue has built up if it holds more than :data:`QUEUED` and more than the traffic of so many ns."""
+"""The least queue: more than :data:`QUEUED`, and more than the traffic of so many ns."""
 SHUT: Final = 0.5
-"""Least share of the time with a closed window at which that side, and not the network, delays the data."""
+"""Least share of the time with a closed window at which that side delays the data.
+
+Otherwise the network does.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
     """The samples of a run.
 
-    :param telemetry: samples of the measured phase. :param sent_rate: payload bytes a second to the broker.
-    :param received_rate: payload bytes a second from it. :param cores: number of cores of this machine.
+    :param telemetry: samples of the measured phase.
+    :param sent_rate: payload bytes a second to the broker.
+    :param received_rate: payload bytes a second from it.
+    :param cores: number of cores of this machine.
     """
 
     telemetry: Telemetry
@@ -319,7 +375,10 @@ class Sampled:
 
     @cached_property
     def own_sides(self) -> tuple[str, ...]:
-        """First parts of the names of the columns about our sockets: ``workers`` on the controller's host, ``workers h1`` on another."""
+        """First parts of the names of the columns about our sockets.
+
+        ``workers`` is on the controller's host, ``workers h1`` on another.
+        """
         hosts = tuple(f"workers {host.name}" for host in self.telemetry.hosts)
         return tuple(
             side for side in ("workers", *hosts) if f"{side}.connections" in self.telemetry.columns
@@ -341,7 +400,7 @@ class Sampled:
         return [f"{own}.{value}" for own in self.own_sides]
 
     def any_own(self, condition: Callable[[str], Mask]) -> Mask:
-        """Return the mask of the samples in which the condition holds for our sockets on any host."""
+        """Return the mask of the samples in which the condition is true on any host."""
         mask: Mask = np.any([condition(side) for side in self.own_sides], axis=0)
         return mask
 
@@ -361,7 +420,7 @@ class Sampled:
         return next((host.name for host in self.telemetry.hosts if worker in host.workers), None)
 
     def _share(self, side: str) -> NDArray[np.float64]:
-        """Return the share of our connections that are on this side: about its share of the traffic."""
+        """Return the share of our connections on this side: about its share of the traffic."""
         if side == "broker" or len(self.own_sides) == 1:
             return np.ones(len(self.telemetry))
         total = np.nansum([self[f"{own}.connections"] for own in self.own_sides], axis=0)
@@ -371,21 +430,27 @@ class Sampled:
     def is_queued(self, name: str) -> Mask:
         """Return the mask of the samples in which this queue has built up."""
         side, _, queue = name.rpartition(".")
-        rate = self.sent_rate if (side == "broker") == (queue == "unread") else self.received_rate
-        queued: Mask = self[name] > np.maximum(
-            QUEUED, rate * self._share(side) * QUEUED_FOR / SECOND
-        )
+        # What we send is unsent here or unread at the broker.
+        sending = (side == "broker") == (queue == "unread")
+        rate = self.sent_rate if sending else self.received_rate
+        traffic = rate * self._share(side) * QUEUED_FOR / SECOND
+        queued: Mask = self[name] > np.maximum(QUEUED, traffic)
         return queued
 
     def unread(self, side: str) -> Mask:
-        """Return the mask of the samples in which one side did not read: a queue, or old unread bytes on 1 % of its connections."""
+        """Return the mask of the samples in which one side did not read.
+
+        It has a queue, or old unread bytes on 1 % of its connections.
+        """
         stale = self[f"{side}.stale"]
-        return self.is_queued(f"{side}.unread") | (
-            (stale > 0) & (stale >= self[f"{side}.connections"] / 100)
-        )
+        waited = (stale > 0) & (stale >= self[f"{side}.connections"] / 100)
+        return self.is_queued(f"{side}.unread") | waited
 
     def refused(self, side: str) -> Mask:
-        """Return the mask of the samples in which one side could not send because the other's window, not a relay's, was closed."""
+        """Return the mask of the samples in which the other side's window was closed.
+
+        One side could then not send. The window of a relay does not count.
+        """
         return (
             self.is_queued(f"{side}.unsent")
             & ~(self["broker.relayed"] > 0)
@@ -393,40 +458,41 @@ class Sampled:
         )
 
     def stuck(self, side: str) -> Mask:
-        """Return the mask of the samples in which one side could not send although the other's window was open, or was a relay's."""
+        """Return the mask of the samples in which one side could not send for another reason.
+
+        The other side's window was open, or it was a relay's.
+        """
         return self.is_queued(f"{side}.unsent") & (
             (self["broker.relayed"] > 0) | (self[f"{side}.shut"] < SHUT)
         )
 
     def mean(self, name: str, mask: Mask) -> float:
-        """Return the mean over the samples of the mask; NaN if none has a number, as expensive sources are not sampled every second."""
+        """Return the mean over the samples of the mask.
+
+        NaN if none has a number, as expensive sources are not sampled every second.
+        """
         values = self[name][mask]
         return float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
 
     def most(self, name: str, mask: Mask) -> str:
         """Return the largest number of bytes in the samples of the mask, as text."""
         values = self[name][mask]
-        return (
-            format_size(float(np.nanmax(values)))
-            if np.isfinite(values).any()
-            else "an unknown amount"
-        )
+        if not np.isfinite(values).any():
+            return "an unknown amount"
+        return format_size(float(np.nanmax(values)))
 
     def thread(self, whose: str, name: str, mask: Mask, host: str | None = None) -> str:
         """Return the CPU use of the busiest thread as text.
 
-        :param whose: first part of the columns' names. :param name: for the text. :param host: None if it is the controller's.
+        :param whose: first part of the columns' names. :param name: for the text.
+        :param host: None if it is the controller's.
         """
         ran = self.mean(f"{whose}.busiest", mask)
         wanted = self.mean(f"{whose}.busiestWanted", mask)
-        waited = (
-            f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time"
-            if wanted - ran >= 0.05
-            else ""
-        )
-        busiest = (
-            f"{name}'s busiest thread"
-            if host is None
-            else f"the busiest thread of {name} on host {host}"
-        )
-        return f"{busiest} used {ran:.2f} of a core{waited}"
+        busiest = f"{name}'s busiest thread"
+        if host is not None:
+            busiest = f"the busiest thread of {name} on host {host}"
+        text = f"{busiest} used {ran:.2f} of a core"
+        if wanted - ran >= 0.05:
+            text += f" and waited for one {format_value(wanted - ran, 'ratio', 2)} of the time"
+        return text

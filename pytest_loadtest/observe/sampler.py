@@ -1,4 +1,7 @@
-"""A thread that reads its sources once a second, and expensive ones less often: in the controller, and in a process on each other host."""
+"""A thread that reads its sources once a second, and expensive ones less often.
+
+It runs in the controller, and in a process on each other host.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,16 @@ _EXPECTED: Final = (OSError, LoadtestError)
 LONGEST: Final = 10.0
 """s that the end of a phase waits for a source's last values."""
 MARGIN: Final = 1.0
-"""Further s that it waits for the thread, so that a source without last values can still be reported."""
+"""Further s to wait for the thread, to report a source without last values."""
 
 
 class TelemetrySource(Protocol):
     """A source of samples.
 
-    ``missing``: sentences about what it could not sample. ``used``: CPU seconds of its own threads so far. A source may also have
-    ``version``: the target's version as it last reported it, several of a cluster joined by "and"; "" while it is unknown; and ``notes``:
-    sentences for the report about what it saw until it was closed.
+    ``missing``: sentences about what it could not sample. ``used``: CPU seconds of its own threads
+    so far. A source may also have ``version``: the target's version as it last reported it, several
+    of a cluster joined by "and"; "" while it is unknown; and ``notes``: sentences for the report
+    about what it saw until it was closed.
     """
 
     @property
@@ -47,7 +51,8 @@ class TelemetrySource(Protocol):
     def read(self, now: int) -> Mapping[str, float]:
         """Return the known values by column. :param now: ns of the controller's clock.
 
-        :raises OSError, LoadtestError: the source cannot continue. Any exception ends this source only.
+        :raises OSError, LoadtestError: the source cannot continue. Any exception ends this source
+            only.
         """
 
     def close(self) -> Mapping[str, float]:
@@ -57,15 +62,22 @@ class TelemetrySource(Protocol):
 class Sampler:
     """Samples from the phase's start until :meth:`stop`.
 
-    :param sources: the source's name → a function that makes it; called in the thread, as it may have to connect.
-    :param start: start of the phase, ns of the clock. :param broker: the target's name. :param missing: sentences about what has no source.
+    :param sources: the source's name → a function that makes it; called in the thread, as it may
+        have to connect.
+    :param start: start of the phase, ns of the clock. :param broker: the target's name.
+    :param missing: sentences about what has no source.
     :param clock: the controller's clock, ns; by default the monotonic clock.
     """
 
     def __init__(
-        self, sources: Mapping[str, Callable[[], TelemetrySource]], start: int, *, broker: str, missing: Sequence[str] = (),
+        self,
+        sources: Mapping[str, Callable[[], TelemetrySource]],
+        start: int,
+        *,
+        broker: str,
+        missing: Sequence[str] = (),
         clock: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._factories = sources
         self._start = start
         self._broker = broker
@@ -89,7 +101,9 @@ class Sampler:
             self._make()
             self._sample_until_stopped()
             self._close()
-        except Exception as error:  # not from a source: without this the thread would end silently, and its samples would look complete
+        # not from a source: without this the thread would end silently, and its samples would look
+        # complete
+        except Exception as error:
             self._missing.append(f"sampling: {_error_text(error)}")
             for paced in list(self._sources):
                 self._lose(paced, error)
@@ -142,12 +156,16 @@ class Sampler:
             self._versions.setdefault(version, max(now - self._start, 0))
 
     def _lose(self, paced: PacedSource, error: Exception) -> None:
-        """End a failed source; it counts as lost if it had returned values, else only as missing."""
+        """End a failed source.
+
+        It counts as lost if it had returned values, else only as missing.
+        """
         passed = max(self._clock() - self._start, 0) / SECOND
         reason = f"{paced.name}: {_error_text(error)}, {passed:.0f} s into the phase"
         self._sources.remove(paced)
-        self._missing += [reason, *(paced.missing() if paced.answered else ())]
+        self._missing.append(reason)
         if paced.answered:
+            self._missing += paced.missing()
             self._lost[paced.name] = reason
         with contextlib.suppress(Exception):  # it has failed already
             paced.source.close()
@@ -173,16 +191,14 @@ class Sampler:
         missing = [*self._missing, *(text for paced in sources for text in paced.missing())]
         lost = dict(self._lost)
         if self._thread.is_alive():
-            reason = f"sampling: {self._at} did not end within {LONGEST + MARGIN:.0f} s, so the last samples are missing"
-            missing.insert(0, reason)
-            lost |= dict.fromkeys(
-                [
-                    paced.name
-                    for paced in sources
-                    if paced.answered and paced.name not in self._closed
-                ],
-                reason,
+            reason = (
+                f"sampling: {self._at} did not end within {LONGEST + MARGIN:.0f} s,"
+                " so the last samples are missing"
             )
+            missing.insert(0, reason)
+            for paced in sources:
+                if paced.answered and paced.name not in self._closed:
+                    lost[paced.name] = reason
         used = self._used + sum(paced.source.used for paced in sources)
         columns = {name: _filled(column, len(at)) for name, column in list(self._columns.items())}
         notes = [note for paced in sources for note in getattr(paced.source, "notes", ())]
@@ -207,7 +223,10 @@ def _filled(column: array[float], length: int) -> Column:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the error as text, an unexpected one with its class: its text alone (``'url'``) may be meaningless."""
+    """Return the error as text, an unexpected one with its class.
+
+    Its text alone (``'url'``) may be meaningless.
+    """
     return str(error) if isinstance(error, _EXPECTED) else f"{type(error).__name__}: {error}"
 
 
@@ -236,20 +255,24 @@ class PacedSource:
         return values
 
     def missing(self) -> list[str]:
-        """Return the source's sentences about what it could not sample, or the error that it raises instead."""
+        """Return the source's sentences about what it could not sample.
+
+        An error that it raises instead is such a sentence.
+        """
         try:
             return list(self.source.missing)
         except Exception as error:
             return [f"{self.name}: {_error_text(error)}"]
 
 
-_PATIENCE: Final = (
-    0.2  # s that a sample waits for a slow source; a later answer is part of the next sample
-)
+# s that a sample waits for a slow source; a later answer is part of the next sample
+_PATIENCE: Final = 0.2
 
 
 class BackgroundSource:
-    """A source that may be slow, with its own thread, so that it does not delay the others. It has one open request at a time.
+    """A source that may be slow, with its own thread, so that it does not delay the others.
+
+    It has one open request at a time.
 
     :param make: makes the source, in that thread.
     """
@@ -264,12 +287,12 @@ class BackgroundSource:
     @property
     def missing(self) -> Sequence[str]:
         """The source's sentences, and whether its first or last answer is missing."""
-        missing = [f"{COUNTERS}: no answer"] if self._paced is None else self._paced.source.missing
-        return (
-            [*missing, f"{COUNTERS}: no last answer within {LONGEST:.0f} s"]
-            if self._given_up
-            else missing
-        )
+        missing = [f"{COUNTERS}: no answer"]
+        if self._paced is not None:
+            missing = list(self._paced.source.missing)
+        if self._given_up:
+            missing.append(f"{COUNTERS}: no last answer within {LONGEST:.0f} s")
+        return missing
 
     @property
     def used(self) -> float:
@@ -287,7 +310,10 @@ class BackgroundSource:
         return getattr(self._paced.source, "notes", ()) if self._paced else ()
 
     def read(self, now: int) -> Mapping[str, float]:
-        """Return the answers that have arrived; starts a request if none is open. Raises the source's exceptions."""
+        """Return the answers that have arrived; starts a request if none is open.
+
+        Raises the source's exceptions.
+        """
         values = self._answer(0)
         if self._open is None:
             self._open = self._thread.submit(self._request, now)

@@ -1,22 +1,29 @@
-"""The samples taken while load runs, as columns: one number per sample, NaN if it is unknown. Unknown is not zero.
+"""The samples taken while load runs, as columns: one number per sample, NaN if it is unknown.
+
+Unknown is not zero.
 
 The columns, for the broker, each worker (``worker gw0``) and the connections between them:
 
-* ``NAME.cpu``: cores used by all threads. ``.wanted``: cores that they used or waited for. ``.busiest``: cores used by the busiest thread,
-  the one that used and waited most; ``.busiestWanted``: cores that it used or waited for, 1.0 at most: it never slept.
-* ``.memory``: resident bytes. ``.switches``: context switches a second. ``broker.memoryLimit``: the limit of its memory in bytes.
-* ``broker.read``, ``broker.written``: bytes a second, of the disk. ``broker.diskWait``: share of the checks in which a thread waited for
-  it. ``broker.stopped``: 1 if a signal had stopped the process.
-* ``workers.unsent``: bytes that our sockets hold and could not send yet; ``workers.unread``: bytes that arrived and were not read yet, both
-  summed over the connections to the target; ``workers.stale``: connections with unread bytes that are at least half a second old;
-  ``workers.retransmits``: segments a second; ``workers.shut``: share of the time with something to send in which the other side's window
-  was closed; ``workers.connections``: number of connections.
+* ``NAME.cpu``: cores used by all threads. ``.wanted``: cores that they used or waited for.
+  ``.busiest``: cores used by the busiest thread, the one that used and waited most;
+  ``.busiestWanted``: cores that it used or waited for, 1.0 at most: it never slept.
+* ``.memory``: resident bytes. ``.switches``: context switches a second. ``broker.memoryLimit``: the
+  limit of its memory in bytes.
+* ``broker.read``, ``broker.written``: bytes a second, of the disk. ``broker.diskWait``: share of
+  the checks in which a thread waited for it. ``broker.stopped``: 1 if a signal had stopped the
+  process.
+* ``workers.unsent``: bytes that our sockets hold and could not send yet; ``workers.unread``: bytes
+  that arrived and were not read yet, both summed over the connections to the target;
+  ``workers.stale``: connections with unread bytes that are at least half a second old;
+  ``workers.retransmits``: segments a second; ``workers.shut``: share of the time with something to
+  send in which the other side's window was closed; ``workers.connections``: number of connections.
 * ``workers HOST.unsent``, …: the same for the workers of another host than the controller's.
-* ``broker.unsent``, ``broker.unread``, …: the same for the broker's own sockets. ``broker.relayed``: 1 if the broker itself listens on none
-  of the ports that clients connect to.
-* ``broker 1.cpu``, ``bookie 2.memory``, …: the same for one process of a cluster. ``broker 1.topics``, ``.messagesIn``,
-  ``.messagesOut``: by the counters of each broker.
-* ``sys.…``: the broker's own counters, or rates computed from them. ``docs/reference/results.md`` lists them.
+* ``broker.unsent``, ``broker.unread``, …: the same for the broker's own sockets.
+  ``broker.relayed``: 1 if the broker itself listens on none of the ports that clients connect to.
+* ``broker 1.cpu``, ``bookie 2.memory``, …: the same for one process of a cluster.
+  ``broker 1.topics``, ``.messagesIn``, ``.messagesOut``: by the counters of each broker.
+* ``sys.…``: the broker's own counters, or rates computed from them. ``docs/reference/results.md``
+  lists them.
 """
 
 from __future__ import annotations
@@ -44,7 +51,8 @@ if TYPE_CHECKING:
 class SampledHost:
     """Another host than the controller's, with workers.
 
-    :param cores: cores that its workers may use. :param cost: cores that sampling used there. None: unknown, because sampling failed.
+    :param cores: cores that its workers may use.
+    :param cost: cores that sampling used there. None: unknown, because sampling failed.
     """
 
     name: str
@@ -61,11 +69,15 @@ class SampledHost:
 class Telemetry:
     """The samples of one phase.
 
-    :param time: ns after the phase's start, for each sample. :param columns: by name, as long as ``time``.
-    :param missing: sentences about what could not be sampled, and why. :param cost: cores that sampling used on the controller's host.
-    :param broker: the target's name. :param hosts: the other hosts. :param lost: sources that failed during the phase, by name, with their
-        sentence in ``missing``: conclusions from them are unknown. A source that never returned a value is not in it.
-    :param versions: each version that the target reported → ns after the phase's start at which it was first seen.
+    :param time: ns after the phase's start, for each sample.
+    :param columns: by name, as long as ``time``.
+    :param missing: sentences about what could not be sampled, and why.
+    :param cost: cores that sampling used on the controller's host.
+    :param broker: the target's name. :param hosts: the other hosts.
+    :param lost: sources that failed during the phase, by name, with their sentence in ``missing``:
+        conclusions from them are unknown. A source that never returned a value is not in it.
+    :param versions: each version that the target reported → ns after the phase's start at which it
+        was first seen.
     :param notes: sentences for the report about what the sources saw.
     """
 
@@ -137,11 +149,20 @@ class Telemetry:
             name: np.array(column, np.float64) for name, column in document["columns"].items()
         }  # None becomes NaN
         return cls(
-            time=np.array(document["time"], np.int64), columns=columns, missing=tuple(document["missing"]), cost=document["cost"],
-            broker=document["broker"], lost=document.get("lost", {}),  # earlier versions did not write it
-            hosts=tuple(SampledHost(**{**host, "workers": tuple(host["workers"])}) for host in document.get("hosts", ())),
-            versions=document.get("versions", {}), notes=tuple(document.get("notes", ())),
-        )  # fmt: skip
+            time=np.array(document["time"], np.int64),
+            columns=columns,
+            missing=tuple(document["missing"]),
+            cost=document["cost"],
+            # earlier versions did not write it
+            broker=document["broker"],
+            lost=document.get("lost", {}),
+            hosts=tuple(
+                SampledHost(**{**host, "workers": tuple(host["workers"])})
+                for host in document.get("hosts", ())
+            ),
+            versions=document.get("versions", {}),
+            notes=tuple(document.get("notes", ())),
+        )
 
 
 def _short(value: float) -> float | int | None:
@@ -157,8 +178,8 @@ def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Tele
     All samplers count seconds from the phase's start, so a sample of the host belongs to the
     nearest one within half a second. One that has none becomes a row of its own.
     """
-    # Three samples at 0, 1 and 2 s, and the host's at 0.1 and 3 s: ``row`` is 0 and -1, then 0 and 3;
-    # ``time`` gets a fourth row.
+    # Three samples at 0, 1 and 2 s, and the host's at 0.1 and 3 s: ``row`` is 0 and -1, then 0 and
+    # 3; ``time`` gets a fourth row.
     row = _nearest(telemetry.time, part.time)
     alone = row < 0
     time = np.concatenate([telemetry.time, part.time[alone]])
@@ -188,7 +209,10 @@ def merge_host(telemetry: Telemetry, host: SampledHost, part: Telemetry) -> Tele
 
 
 def _nearest(time: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each time of ``of`` the index of the nearest one in ``time``; -1 if it is too far away, or nearer to another one."""
+    """Return for each time of ``of`` the index of the nearest one in ``time``.
+
+    -1 if it is too far away, or nearer to another one.
+    """
     if not len(time):
         return np.full(len(of), -1)
     at = np.searchsorted((time[1:] + time[:-1]) // 2, of)
@@ -200,7 +224,10 @@ def _nearest(time: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _both(name: str, one: Column, other: Column) -> Column:
-    """Return one column for the workers of a host that are in several network namespaces, as those of several containers."""
+    """Return one column for the workers of a host in several network namespaces.
+
+    They may be in several containers.
+    """
     both: Column = np.maximum(one, other) if name.endswith(".shut") else one + other
     return both
 
@@ -225,7 +252,8 @@ def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHos
 def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:
     """Return the sample of the broker's index of delayed messages with the most messages.
 
-    None if no sample has any, or if the samples end before the phase does: the fullest one may be missing.
+    None if no sample has any, or if the samples end before the phase does: the fullest one may be
+    missing.
     """
     if telemetry is None or COUNTERS in telemetry.lost:
         return None

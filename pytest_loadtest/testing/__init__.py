@@ -1,4 +1,6 @@
-"""The conformance kit for drivers: one check for each promise of a driver, and a clock that moves only on request.
+"""The conformance kit for drivers.
+
+It has one check for each promise of a driver, and a clock that moves only on request.
 
 A driver's own tests run the kit against a running target::
 
@@ -6,8 +8,9 @@ A driver's own tests run the kit against a running target::
     def test_keeps_the_promises_of_a_driver(check, subject):
         check(subject)
 
-``subject`` is a :class:`Subject`. Each check opens a run of its own, so checks can run in any order and in parallel. For tests of
-your own, :func:`rig` opens a driver together with messages to send and the columns that it returned.
+``subject`` is a :class:`Subject`. Each check opens a run of its own, so checks can run in any order
+and in parallel. For tests of your own, :func:`rig` opens a driver together with messages to send
+and the columns that it returned.
 """
 
 from pytest_loadtest.testing.conformance import DRIVER_CHECKS, check_driver

@@ -1,4 +1,7 @@
-"""A driver opened against a running target, with messages to send, the columns that it returned, and what those must contain."""
+"""A driver opened against a running target, with messages to send.
+
+It keeps the columns that the driver returned, and checks what those must contain.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,15 @@ if TYPE_CHECKING:
 
 
 FIRST_ROW: Final = 2**33
-"""Row of a rig's first message. It reveals a driver that takes a row for a sequence or a position, or cuts it to 32 bits."""
+"""Row of a rig's first message.
+
+It reveals a driver that takes a row for a sequence or a position, or cuts it to 32 bits.
+"""
 FIRST_INTENDED: Final = 1_000_000
-"""Intended time of the message with sequence 0, ns; that of a later one is this plus its sequence."""
+"""Intended time of the message with sequence 0, ns.
+
+That of a later one is this plus its sequence.
+"""
 
 _COLUMNS: Final = ("row", "stream", "seq", "intended", "payload", "sent", "idle", "key", "due")
 
@@ -42,12 +51,16 @@ class Subject:
 
     :param driver: class of the driver, or anything that makes it from a :class:`DriverContext`.
     :param target: address of the target.
-    :param settings: the profile's ``driver`` section; a single consumer of a subscription must receive everything with it.
-    :param shared: settings with which two consumers of one subscription share its messages; None: ``settings`` do that.
-    :param window: number of messages that ``settings`` allow one stream to have in flight; None: no window, or one that is not checked.
+    :param settings: the profile's ``driver`` section; a single consumer of a subscription must
+        receive everything with it.
+    :param shared: settings with which two consumers of one subscription share its messages; None:
+        ``settings`` do that.
+    :param window: number of messages that ``settings`` allow one stream to have in flight; None: no
+        window, or one that is not checked.
     :param partitions: partitions of each topic.
     :param ordered: messages of one stream arrive in order at a single consumer.
-    :param existing: name of a topic that exists at the target independently of any run; None: existing topics are not checked.
+    :param existing: name of a topic that exists at the target independently of any run; None:
+        existing topics are not checked.
     :param deadline: ns that a check waits for an answer before it fails.
     """
 
@@ -75,8 +88,10 @@ class Rig:
     """An open driver, with everything offered to it and returned by it so far.
 
     :param streams: the streams that it sends.
-    :param places: places of its consumers in the order in which they were opened, including consumers that left.
-    :param bursts: every burst built. Their rows are consecutive: message ``n`` of all of them has the row ``FIRST_ROW + n``.
+    :param places: places of its consumers in the order in which they were opened, including
+        consumers that left.
+    :param bursts: every burst built. Their rows are consecutive: message ``n`` of all of them has
+        the row ``FIRST_ROW + n``.
     """
 
     driver: Driver
@@ -91,7 +106,9 @@ class Rig:
     received: list[Received] = field(default_factory=list)
 
     def burst(self, count: int, first: int = 0, streams: Sequence[int] | None = None) -> Burst:
-        """Build ``count`` messages for each stream, from sequence ``first`` on; streams and payloads take turns.
+        """Build ``count`` messages for each stream, from sequence ``first`` on.
+
+        Streams and payloads take turns.
 
         :param streams: None: all streams of the rig.
         """
@@ -114,7 +131,9 @@ class Rig:
         return self.bursts[-1]
 
     def offer(self, burst: Burst, positions: Positions | None = None) -> Positions:
-        """Pass messages of a burst to the driver; return the positions of those it rejects. The burst gets ``sent`` and ``idle``.
+        """Pass messages of a burst to the driver; return the positions of those it rejects.
+
+        The burst gets ``sent`` and ``idle``.
 
         :param positions: the messages, in this order; None: all.
         :raises AssertionError: ``send`` broke a promise about what it returns or fills in.
@@ -123,8 +142,10 @@ class Rig:
         offered = select_messages(burst, chosen)
         rejected = self.driver.send(offered)
         _check_rejection(offered, rejected)
-        burst.sent[chosen], burst.idle[chosen] = offered.sent, offered.idle
-        # A driver that still refers to these columns now sends or answers nonsense, and fails the check.
+        burst.sent[chosen] = offered.sent
+        burst.idle[chosen] = offered.idle
+        # A driver that still refers to these columns now sends or answers nonsense, and fails the
+        # check.
         for column in (getattr(offered, name) for name in _COLUMNS):
             if column is not None:
                 column[:] = np.iinfo(column.dtype).max
@@ -140,7 +161,10 @@ class Rig:
         self.until(taken, f"all {len(burst)} messages taken by the client")
 
     def send(self, count: int, first: int = 0) -> Burst:
-        """Send ``count`` messages from sequence ``first`` on, on every stream, in as many parts as the windows require."""
+        """Send ``count`` messages from sequence ``first`` on, on every stream.
+
+        They are sent in as many parts as the windows require.
+        """
         burst = self.burst(count, first)
         self.finish(burst)
         return burst
@@ -152,8 +176,14 @@ class Rig:
         if (received := self.driver.take()) is not None:
             self.received.append(received)
 
+    def has_acked(self, count: int) -> bool:
+        """Return true if at least so many messages were acked."""
+        return self.acked >= count
+
     def until(self, done: Callable[[], bool], what: str) -> None:
-        """Poll and collect until ``done``. :param what: a participle for the message, e.g. ``acked and received``.
+        """Poll and collect until ``done``.
+
+        :param what: a participle for the message, e.g. ``acked and received``.
 
         :raises AssertionError: not done before the deadline.
         """
@@ -174,7 +204,10 @@ class Rig:
         return self.places[-1]
 
     def join(self) -> int:
-        """Take newly attached consumers from the driver; return the number of all consumers so far, including those that left."""
+        """Take newly attached consumers from the driver.
+
+        Return the number of all consumers so far, including those that left.
+        """
         if (joined := self.driver.attached()) is not None:
             self._add_places(joined.place)
         return len(self.places)
@@ -223,7 +256,10 @@ class Rig:
         )
 
     def column(self, place: int, name: str) -> NDArray[Any]:
-        """Return one column of :class:`~pytest_loadtest.drivers.base.Received` for the consumer at one place, in order of arrival."""
+        """Return one column of received messages for the consumer at one place.
+
+        It is of :class:`~pytest_loadtest.drivers.base.Received`, in order of arrival.
+        """
         if not self.received:
             if name == "heads":
                 return np.empty((0, envelope.HEAD), np.uint8)
@@ -249,7 +285,7 @@ def _concatenated(
 
 
 def select_messages(burst: Burst, chosen: Positions | NDArray[np.bool_]) -> Burst:
-    """Copy the messages at these positions, or where this mask is true, into a burst of their own."""
+    """Copy the messages at these positions, or where this mask is true, into a new burst."""
     columns: dict[str, Any] = {}
     for name in _COLUMNS:
         column = getattr(burst, name)
@@ -258,7 +294,10 @@ def select_messages(burst: Burst, chosen: Positions | NDArray[np.bool_]) -> Burs
 
 
 def _check_rejection(offered: Burst, rejected: NDArray[np.int64] | None) -> None:
-    """Check what ``send`` returned and filled in: see :meth:`~pytest_loadtest.drivers.base.Driver.send`."""
+    """Check what ``send`` returned and filled in.
+
+    See :meth:`~pytest_loadtest.drivers.base.Driver.send`.
+    """
     full = np.zeros(len(offered), bool)
     if rejected is not None:
         assert rejected.dtype == np.int64, (
@@ -286,7 +325,10 @@ def _check_rejection(offered: Burst, rejected: NDArray[np.int64] | None) -> None
 
 
 def expect_acked(r: Rig, burst: Burst, start: int) -> None:
-    """Check that every message of the burst was acked once, not before ``start`` (ns), and that nothing else was acked."""
+    """Check that every message of the burst was acked once, and nothing else.
+
+    Each was acked not before ``start`` (ns).
+    """
     _check_columns(r.acks, {"row": np.int64, "time": np.int64, "status": np.int8})
     resends = [acks.resends for acks in r.acks if acks.resends is not None]
     assert all(column.dtype == np.uint8 for column in resends), (
@@ -304,7 +346,8 @@ def expect_acked(r: Rig, burst: Burst, start: int) -> None:
         seq = burst.seq[own]
         sent = burst.sent[own]
         assert np.array_equal(np.sort(answers.seq), seq), (
-            f"stream {stream}: {len(answers.seq)} acks of {len(np.unique(answers.seq))} messages, {len(seq)} sent"
+            f"stream {stream}: {len(answers.seq)} acks of {len(np.unique(answers.seq))} messages,"
+            f" {len(seq)} sent"
         )
         assert np.all(answers.status == Status.ACKED), (
             f"stream {stream}: not every message was acked"
@@ -316,7 +359,7 @@ def expect_acked(r: Rig, burst: Burst, start: int) -> None:
 
 
 def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
-    """Check that the consumer at this place received exactly the messages of the burst, complete."""
+    """Check that the consumer at this place received exactly the complete messages of the burst."""
     kinds = {
         "consumer": np.int32,
         "heads": np.uint8,
@@ -344,7 +387,8 @@ def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
         size = sizes[own]
         intended = heads.intended[own]
         assert np.array_equal(np.sort(seq), sent.seq), (
-            f"stream {stream}: received {len(seq)} copies of {len(np.unique(seq))}, {len(sent)} sent"
+            f"stream {stream}: received {len(seq)} copies of {len(np.unique(seq))},"
+            f" {len(sent)} sent"
         )
         assert not ordered or np.all(np.diff(seq) > 0), f"stream {stream}: out of order"
         payload = sent.payload[seq - sent.seq[0]]
@@ -408,7 +452,10 @@ def mixed_pool() -> PayloadPool:
 def context_of(
     subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None
 ) -> DriverContext:
-    """Return the context of a run with one topic, one stream and one consumer. :param name: existing topic; None: the run creates one."""
+    """Return the context of a run with one topic, one stream and one consumer.
+
+    :param name: existing topic; None: the run creates one.
+    """
     return DriverContext(
         target=subject.target,
         settings=subject.settings,
@@ -445,10 +492,14 @@ def rig(
     """Open one driver for a whole run; close it and clean up at the end.
 
     :param pool: payloads; None: :func:`plain_pool`.
-    :param streams: number of streams over all topics, or the streams of this driver when other drivers send the rest.
-    :param subscriptions: of each topic. :param consumers: of each subscription, opened at the start.
-    :param run: name of the run; None: a random one. :param name: existing topic to use; None: the run creates its topics.
-    :param joining: number of consumers of each subscription that can be attached later; these are its last ones.
+    :param streams: number of streams over all topics, or the streams of this driver when other
+        drivers send the rest.
+    :param subscriptions: of each topic.
+    :param consumers: of each subscription, opened at the start.
+    :param run: name of the run; None: a random one.
+    :param name: existing topic to use; None: the run creates its topics.
+    :param joining: number of consumers of each subscription that can be attached later; these are
+        its last ones.
     """
     context = context_of(subject, pool or plain_pool(), run, name)
     own = range(streams) if isinstance(streams, int) else streams

@@ -1,4 +1,7 @@
-"""Buffers between a protocol core and a socket: the bytes to write, and the memory into which the socket is read."""
+"""Buffers between a protocol core and a socket.
+
+They are the bytes to write, and the memory into which the socket is read.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,9 @@ class Outbox:
 class ReceiveBuffer:
     """Memory for received bytes, in pieces.
 
-    Frames are views of a piece, which lives as long as they do. Bytes are copied only for the incomplete frame at the end of a full piece.
-    A frame that announces more than 16 MiB gets its memory as its bytes arrive: a damaged or hostile length alone takes none.
+    Frames are views of a piece, which lives as long as they do. Bytes are copied only for the
+    incomplete frame at the end of a full piece. A frame that announces more than 16 MiB gets its
+    memory as its bytes arrive: a damaged or hostile length alone takes none.
 
     :param piece: bytes of a piece of memory; a larger frame gets its own.
     """
@@ -64,15 +68,20 @@ class ReceiveBuffer:
         return self._memory[self._end :]
 
     def _make_room(self, needed: int) -> None:
-        """Take a new piece if the incomplete frame does not fit into this one. :param needed: bytes of the frame, as far as known."""
+        """Take a new piece if the incomplete frame does not fit into this one.
+
+        :param needed: bytes of the frame, as far as known.
+        """
         if self._start + min(needed, _AHEAD) <= len(self._memory) and self._end < len(self._memory):
             return
         rest = self._memory[self._start : self._end]
         self._memory = _new_memory(max(self._piece, min(needed, max(_AHEAD, 2 * len(rest)))))
         self._memory[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
+        self._start = 0
+        self._end = len(rest)
 
 
 def _new_memory(size: int) -> memoryview:
-    # numpy's memory is aligned, so that columns in it can be views, and it is not filled with zeros first, as a bytearray is.
+    # numpy's memory is aligned, so that columns in it can be views, and it is not filled with zeros
+    # first, as a bytearray is.
     return np.empty(size, np.uint8).data

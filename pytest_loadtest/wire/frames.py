@@ -1,33 +1,40 @@
 """The loopback protocol, without I/O: a frame has many messages of any streams, as columns.
 
-A frame is a head of 24 bytes, columns of n rows, concatenated payloads, and zeros up to a multiple of 8 bytes; all little-endian. Head::
+A frame is a head of 24 bytes, columns of n rows, concatenated payloads, and zeros up to a multiple
+of 8 bytes; all little-endian. Head::
 
-    magic u16 | kind u8 | version u8 | length u32 (of the frame without the zeros) | n u32 (at least 1) | run u32 | topics u32 | topic u32
+    magic u16 | kind u8 | version u8 | length u32 (of the frame without the zeros)
+    | n u32 (at least 1) | run u32 | topics u32 | topic u32
 
-===========================  ======================================================================  =====================================
-kind                         columns                                                                 a row means
-===========================  ======================================================================  =====================================
-SUBSCRIBE                    ``topic`` u32, ``subscription`` u32, ``consumer`` u32, ``place`` i32    subscribe this consumer
-SUBSCRIBED                   ``place`` i32                                                           it is subscribed; in their order
-PAUSE, RESUME                ``place`` i32                                                           hold its messages; send them
-UNSUBSCRIBE                  ``place`` i32                                                           give its messages to the others
-PRODUCE                      ``seq`` i64, ``stream`` i32, ``size`` i32                               deliver this message
-PRODUCE_LATER                ``seq`` i64, ``due`` i64, ``stream`` i32, ``size`` i32                  deliver it, not before ``due``
-ACK                          none                                                                    the next message was accepted
-DELIVER                      ``place`` i32, ``size`` i32                                             a message for this consumer
-COUNT                        none                                                                    a request for COUNTS
-COUNTS                       ``held`` i64, ``delivered`` i64                                         messages held, copies sent so far
-===========================  ======================================================================  =====================================
+=============  ==========================================  =================================
+kind           columns                                     a row means
+=============  ==========================================  =================================
+SUBSCRIBE      ``topic`` u32, ``subscription`` u32,        subscribe this consumer
+               ``consumer`` u32, ``place`` i32
+SUBSCRIBED     ``place`` i32                               it is subscribed; in their order
+PAUSE, RESUME  ``place`` i32                               hold its messages; send them
+UNSUBSCRIBE    ``place`` i32                               give its messages to the others
+PRODUCE        ``seq`` i64, ``stream`` i32, ``size`` i32   deliver this message
+PRODUCE_LATER  ``seq`` i64, ``due`` i64, ``stream`` i32,   deliver it, not before ``due``
+               ``size`` i32
+ACK            none                                        the next message was accepted
+DELIVER        ``place`` i32, ``size`` i32                 a message for this consumer
+COUNT          none                                        a request for COUNTS
+COUNTS         ``held`` i64, ``delivered`` i64             messages held, copies sent so far
+=============  ==========================================  =================================
 
-``run`` is the run's nonce, which separates runs on one relay; it is 0 for kinds with neither topic nor subscription. Only PRODUCE and
-PRODUCE_LATER have ``topics`` (at least 1) and ``topic``: a message goes to the topic with the number ``topic + stream mod topics``.
-``place`` is the client's number for a consumer, used once on a connection. ``size`` is the length of the message's payload. ``due`` is ms
-of wall time since the epoch; 0: at once.
+``run`` is the run's nonce, which separates runs on one relay; it is 0 for kinds with neither topic
+nor subscription. Only PRODUCE and PRODUCE_LATER have ``topics`` (at least 1) and ``topic``: a
+message goes to the topic with the number ``topic + stream mod topics``. ``place`` is the client's
+number for a consumer, used once on a connection. ``size`` is the length of the message's payload.
+``due`` is ms of wall time since the epoch; 0: at once.
 
-Messages are acknowledged in order, for each run and connection. So an ACK of n rows means the next n messages and is only a head.
+Messages are acknowledged in order, for each run and connection. So an ACK of n rows means the next
+n messages and is only a head.
 
-A frame to send is a list of buffers for ``sendmsg``, without copies of large payloads. The columns and payloads of a received frame are
-views of the memory into which the socket was read, aligned because every frame is a multiple of 8 bytes.
+A frame to send is a list of buffers for ``sendmsg``, without copies of large payloads. The columns
+and payloads of a received frame are views of the memory into which the socket was read, aligned
+because every frame is a multiple of 8 bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +63,8 @@ _LAYOUT: Final = struct.Struct("<HBBIIIII")
 HEAD: Final = _LAYOUT.size
 _ALIGN: Final = 8
 _ZEROS: Final = memoryview(bytes(_ALIGN))
-# Bytes per payload: smaller payloads are joined into one buffer, larger ones are given to the system without a copy.
+# Bytes per payload: smaller payloads are joined into one buffer, larger ones are given to the
+# system without a copy.
 _COPY_BELOW: Final = 2048
 
 
@@ -141,7 +149,8 @@ class Frame:
         # Read as unsigned: a negative size becomes larger than a frame can be.
         if payload != (0 if size is None else np.add.reduce(size.view(_U32))):
             raise FrameError(
-                f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its sizes"
+                f"{self.kind.name} of {self.n} rows: {payload} bytes of payload do not match its"
+                " sizes"
             )
         return columns
 
@@ -152,12 +161,16 @@ class Frame:
 
 
 def join(frames: Sequence[Frame]) -> Frame:
-    """Concatenate at least one frame, all of one kind and for the same topics; rows and payloads are copied."""
+    """Concatenate at least one frame, all of one kind and for the same topics.
+
+    Rows and payloads are copied.
+    """
     first = frames[0]
     parts = []
     start = 0
     for width in (*(dtype.itemsize for dtype in _COLUMNS[first.kind].values()), LARGEST):
-        # The last part is the payloads, which have no fixed width: a slice with LARGEST takes all of them.
+        # The last part is the payloads, which have no fixed width: a slice with LARGEST takes all
+        # of them.
         parts += [frame.body[frame.n * start : frame.n * (start + width)] for frame in frames]
         start += width
     return Frame(
@@ -171,13 +184,21 @@ def join(frames: Sequence[Frame]) -> Frame:
 
 
 def encode_frame(
-    kind: Kind, columns: Mapping[str, NDArray[Any]], *, n: int | None = None, run: int = 0, topics: int = 0, topic: int = 0,
+    kind: Kind,
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    n: int | None = None,
+    run: int = 0,
+    topics: int = 0,
+    topic: int = 0,
     payloads: Sequence[bytes | memoryview] = (),
-) -> Sequence[bytes | memoryview]:  # fmt: skip
+) -> Sequence[bytes | memoryview]:
     """Return a frame of at least one row, as buffers for the socket.
 
-    :param columns: copied; any integer type that holds the numbers. :param n: number of rows, for a kind without columns.
-    :param payloads: in total as long as the sum of ``size``; large ones are not copied, so do not change them later.
+    :param columns: copied; any integer type that holds the numbers.
+    :param n: number of rows, for a kind without columns.
+    :param payloads: in total as long as the sum of ``size``; large ones are not copied, so do not
+        change them later.
     """
     # Arrays are buffers: join() copies their bytes.
     parts: list[Any] = [
@@ -195,7 +216,10 @@ def encode_frame(
 
 
 def portions(size: NDArray[np.int32]) -> list[slice]:
-    """Split messages of these sizes into consecutive pieces for frames: of at most :data:`PORTION` bytes, or of one message."""
+    """Split messages of these sizes into consecutive pieces for frames.
+
+    A piece has at most :data:`PORTION` bytes, or one message.
+    """
     if int(size.sum(dtype=np.int64)) <= PORTION:
         return [slice(0, len(size))]
     ends = np.cumsum(size, dtype=np.int64)
@@ -210,9 +234,12 @@ def portions(size: NDArray[np.int32]) -> list[slice]:
 
 
 class Decoder(ReceiveBuffer):
-    """The decoder of one connection. Read the socket into :meth:`space`, and pass the number of bytes to :meth:`filled`.
+    """The decoder of one connection.
 
-    :param piece: bytes of a piece of memory, see :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`.
+    Read the socket into :meth:`space`, and pass the number of bytes to :meth:`filled`.
+
+    :param piece: bytes of a piece of memory, see
+        :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`.
     """
 
     def __init__(self, piece: int = 1 << 20) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from simulation.coverage import classes
-from simulation.draw import UNSUPPORTED, draw
+from simulation.draw import draw
 from simulation.world import World, world_from
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ LIMIT: Final = 60.0
 """Seconds of real time after which a world is a violation of its own."""
 SHRINKING: Final = 60.0
 """Seconds of real time for making one document smaller."""
+FROZEN: Final = 3
+"""Worlds after which a collection of garbage no longer looks at what the process has loaded: that takes a quarter of a world's time."""
 WARM: Final = 20
 """Worlds after which a process has loaded and cached everything: its memory and open files must not grow from then on."""
 MOST_FILES: Final = 5
@@ -80,7 +82,7 @@ def work(connection: Connection, folder: Path) -> None:
     """Do the jobs that come over a connection, until it is closed."""
     from simulation.judge_world import judge
 
-    while True:
+    for done in itertools.count():
         try:
             job = connection.recv()
         except EOFError:
@@ -93,6 +95,8 @@ def work(connection: Connection, folder: Path) -> None:
         judged = judge(world, folder)
         # What is left of a world is in cycles of references, so that memory counts only after a collection.
         gc.collect()
+        if done == FROZEN:
+            gc.freeze()
         connection.send(
             Report(
                 job=job,
@@ -296,7 +300,7 @@ def drawn(seed: int, worlds: int, only: str = "", without: Iterable[str] = ()) -
 
     :param only: a class as the table of coverage names it, with or without its group: ``calm``, ``fault: stall``.
     """
-    left_out = UNSUPPORTED | frozenset(without)
+    left_out = frozenset(without)
     chosen = 0
     for number in itertools.count(seed):
         if chosen == worlds:

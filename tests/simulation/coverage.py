@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.draw import FAULTS, TAGS, UNSUPPORTED
+from simulation.draw import FAULTS, TAGS
 from simulation.draw_objectives import COUNTS, LATENCIES, SHARES, STATISTICS
+from simulation.world import GENERATOR, TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 OUTCOMES: Final = ("met", "missed", "generator-limited", "no data")
+AT_FAULT: Final = ("nobody", "target", "generator", "both")
 ENOUGH: Final = 1_000
 """Worlds after which each class must have come."""
 PARTS: Final = ("buckets", "window", "violations", "whole", "drift")
@@ -150,9 +152,20 @@ def _bounds(section: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield metric, ""
 
 
+def at_fault(world: World) -> str:
+    """Return who is at fault in a world: ``nobody``, ``target``, ``generator`` or ``both``, where two outcomes may be right."""
+    target = bool(world.of_side(TARGET))
+    generator = bool(world.of_side(GENERATOR))
+    if target and generator:
+        return "both"
+    if generator:
+        return "generator"
+    return "target" if target else "nobody"
+
+
 def classes(world: World) -> tuple[str, ...]:
     """Return the classes that a world belongs to: ``tag: calm``, ``fault: stall``, ``shape: search``, ``metric: loss``, ``statistic: p99``."""
-    found = [f"tag: {world.tag}"]
+    found = [f"tag: {world.tag}", f"at fault: {at_fault(world)}"]
     found += [f"fault: {fault.kind}" for fault in world.faults]
     found += [f"shape: {name}" for name, has in SHAPES.items() if any(map(has, workloads(world)))]
     found += [f"shape: {name}" for name, has in OF_WORLDS.items() if has(world)]
@@ -166,12 +179,13 @@ def classes(world: World) -> tuple[str, ...]:
 def expected(without: Collection[str] = ()) -> tuple[str, ...]:
     """Return all classes. :param without: names of classes that cannot come, without ``fault:`` and so on."""
     names = [f"tag: {tag}" for tag in TAGS]
+    names += [f"at fault: {side}" for side in AT_FAULT]
     names += [f"fault: {kind}" for kind in FAULTS]
     names += [f"shape: {name}" for name in (*SHAPES, *OF_WORLDS)]
     names += [f"metric: {name}" for name in (*LATENCIES, *COUNTS, *SHARES, "backlogDrain")]
     names += [f"statistic: {name}" for name in STATISTICS]
     names += [f"outcome: {outcome}" for outcome in OUTCOMES]
-    absent = UNSUPPORTED | {name.replace("-", " ") for name in UNSUPPORTED} | set(without)
+    absent = {*without, *(name.replace("-", " ") for name in without)}
     return tuple(name for name in names if name.partition(": ")[2] not in absent)
 
 

@@ -19,7 +19,6 @@ from simulation.world import (
     MS,
     SECOND,
     TARGET,
-    UNPLAYED,
     US,
     Fault,
     Host,
@@ -71,14 +70,19 @@ EXCLUDED_BY: Final[dict[str, Features]] = {
 """Shape → others that it cannot be combined with."""
 
 FAULTS: Final[dict[str, float]] = {
-    "latency": 2, "stall": 2, "hang": 0.5, "throttle": 1.5, "slow-delivery": 1, "reject": 1, "lose-unanswered": 1, "lose-acknowledged": 1,
-    "lose-copy": 1, "redeliver": 1, "double": 1, "reorder": 1, "corrupt-body": 0.7, "corrupt-head": 0.5, "foreign": 0.5, "cut-resend": 1,
-    "cut-lose": 1, "restart": 0.7, "counters": 0.5, "pause": 2.5, "slow-send": 1.5, "slow-read": 1.5, "slow-disk": 1, "kill": 0.4,
+    "latency": 2, "stall": 2, "hang": 0.5, "throttle": 1.5, "slow-delivery": 1, "no-delivery": 0.7, "early-delivery": 4, "reject": 1,
+    "lose-unanswered": 1, "lose-acknowledged": 1, "lose-copy": 1, "redeliver": 1, "double": 1, "reorder": 1, "corrupt-body": 0.7,
+    "corrupt-head": 0.5, "misrouted": 0.7, "foreign": 0.5, "cut-resend": 1, "cut-lose": 1, "restart": 0.7, "forget": 0.7, "counters": 0.5,
+    "pause": 2.5, "slow-send": 1.5, "slow-read": 1.5, "slow-disk": 1, "kill": 0.4,
 }  # fmt: skip
 """Kind of fault → weight among those of its side."""
 
 SURVIVED: Final = tuple(kind for kind in FAULTS if kind not in ("hang", "counters", "kill"))
 """Kinds of stormy worlds: a run survives and reports them."""
+OF_DELIVERIES: Final = (
+    "lose-copy", "foreign", "misrouted", "slow-delivery", "no-delivery", "early-delivery", "redeliver", "double", "reorder",
+)  # fmt: skip
+"""Kinds that need consumers."""
 INSTANTS: Final = ("kill",)
 """Kinds without a duration."""
 ONCE: Final = ("hang", "counters")
@@ -98,13 +102,10 @@ IMPOSSIBLE: Final = frozenset(
 )
 """Metrics that the simulated kind cannot have. Regression and users' own metrics are not drawn either."""
 
-UNSUPPORTED: Final = frozenset({"consumer-changes", *UNPLAYED})
-"""Shapes and kinds of faults that the player does not make happen yet; consumers of the simulated driver cannot join later."""
-
 DAY: Final = 86_400 * SECOND
 
 
-def draw(seed: int, without: Set[str] = UNSUPPORTED) -> World:
+def draw(seed: int, without: Set[str] = frozenset()) -> World:
     """Draw the world of a seed. :param without: shapes and kinds of faults to leave out; everything else stays as it is."""
     tag = dice(seed, "tag").weighted(TAGS)
     features = _features(seed, without)
@@ -273,13 +274,7 @@ class _Faults:
         kinds = [
             kind for kind in possible if KINDS[kind].side in sides and kind not in self._without
         ]
-        if not self._load.subscriptions:
-            kinds = [
-                kind
-                for kind in kinds
-                if kind
-                not in ("lose-copy", "foreign", "slow-delivery", "redeliver", "double", "reorder")
-            ]
+        kinds = [kind for kind in kinds if kind not in self._impossible()]
         number = die.weighted({1: 0.45, 2: 0.25, 3: 0.15, 4: 0.08, 6: 0.05, 8: 0.02})
         weights = {kind: FAULTS[kind] for kind in kinds}
         faults = []
@@ -293,6 +288,17 @@ class _Faults:
             if not weights:
                 break
         return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+    def _impossible(self) -> Set[str]:
+        """Return the kinds that would change nothing with this load."""
+        kinds: set[str] = set()
+        if not self._load.subscriptions:
+            kinds.update(OF_DELIVERIES)
+        if self._load.topics < 2:
+            kinds.add("misrouted")
+        if not self._load.longest_delay:
+            kinds.add("early-delivery")
+        return kinds
 
     def _fault(self, kind: str, die: Dice) -> Fault:
         at = die.weighted(
@@ -323,7 +329,7 @@ class _Faults:
                     round(die.between(3 * SECOND, 60 * SECOND)): 0.07,
                 }
             )
-        if kind in ("stall", "cut-resend", "cut-lose", "restart"):
+        if kind in ("stall", "cut-resend", "cut-lose", "restart", "forget"):
             return round(die.between(MS, min(self._length, 5 * SECOND)))
         if die.chance(0.15):
             return None
@@ -346,7 +352,7 @@ class _Faults:
             "share": lambda: significant(min(die.between(min(2 / load.messages, 1), 1), 1.0)),
             "by": lambda: self._by(kind, die),
             "after": lambda: round(die.between(100 * US, 3 * SECOND)),
-            "late": lambda: round(die.between(100 * US, 3 * SECOND)),
+            "late": lambda: round(die.between(100 * US, SECOND)),
             "topics": lambda: die.some(range(load.topics), 3),
             "rate": lambda: max(significant(load.rate * die.between(0.1, 3)), 0.5),
             "every": lambda: round(die.between(MS, SECOND)),
@@ -380,7 +386,15 @@ def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
     for fault in faults:
         if fault.kind != "counters":
             delays.append(int(fault.values.get("by", 0)))
-        if fault.kind in ("pause", "stall", "cut-resend", "cut-lose", "restart"):
+        if fault.kind in (
+            "pause",
+            "stall",
+            "no-delivery",
+            "cut-resend",
+            "cut-lose",
+            "restart",
+            "forget",
+        ):
             delays.append(fault.duration or 0)
     return Scales(
         latency=target.up + target.store + target.down,

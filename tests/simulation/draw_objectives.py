@@ -300,6 +300,9 @@ class Author:
         load, die = self._load, self._die
         if load.duration < 10 * SECOND or load.pauses:
             return
+        if self._scales.calm and load.messages < 10 * FEW:
+            # Without a message in the first or last tenth there is no drift.
+            return
         metrics = [metric for metric in DRIFTING if metric in self._metrics()]
         if self._scales.calm and len(metrics) > 1:
             # A send delay of 0 in the first tenth has no share.

@@ -33,6 +33,10 @@ MERGED_AFTER: Final = MS
 """ns: packets that wait longer than this in a connection may be merged by the kernel, which stamps all with the time of the last."""
 
 
+JOINS_AFTER: Final = 3 * MS
+"""From the request of a consumer until it is connected, ns."""
+
+
 class SimulatedSettings(ClientSettings):
     """The ``driver`` section of the simulated kind."""
 
@@ -138,7 +142,9 @@ class SimulatedDriver:
         self._arrivals: list[tuple[int, int, Copy, NDArray[np.uint8]]] = []  # heap
         self._read: list[tuple[Copy, NDArray[np.uint8]]] = []
         self._held: list[tuple[Copy, NDArray[np.uint8]]] = []
-        self._places: dict[int, int] = {}
+        self._places: dict[int, int] = {}  # consumer → its place
+        self._next_place = itertools.count()
+        self._joining: list[tuple[int, tuple[int, ...]]] = []  # when, which consumers
         self._paused: set[int] = set()
         self._waiting: set[int] = set()
         self._refused: set[int] = set()
@@ -153,10 +159,12 @@ class SimulatedDriver:
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         route = self._route()
-        for consumer in consumers:
-            route.inboxes[int(consumer)] = self
-            self._places[int(consumer)] = len(self._places)
-        return np.array([self._places[int(consumer)] for consumer in consumers], np.int32)
+        places = []
+        for consumer in map(int, consumers):
+            route.inboxes[consumer] = self
+            self._places[consumer] = next(self._next_place)
+            places.append(self._places[consumer])
+        return np.array(places, np.int32)
 
     def open_producers(self, streams: Sequence[int]) -> None:
         self._route()
@@ -170,23 +178,59 @@ class SimulatedDriver:
 
     def attach(self, consumers: Sequence[int]) -> None:
         if len(consumers):
-            raise UsageError("consumers of the simulated kind cannot join later")
+            self._joining.append((self._simulation.now + JOINS_AFTER, tuple(map(int, consumers))))
 
     def attached(self) -> Joined | None:
-        return None
+        ready = [who for at, who in self._joining if at <= self._simulation.now]
+        if not ready:
+            return None
+        self._joining = [entry for entry in self._joining if entry[0] > self._simulation.now]
+        consumers = list(itertools.chain.from_iterable(ready))
+        return Joined(np.array(consumers, np.int32), self.open_consumers(consumers))
 
     def detach(self, places: Sequence[int]) -> None:
-        """Nobody leaves."""
+        """Close consumers: what has not arrived at them, or waits for their end of a pause, goes to others of their subscriptions."""
+        route = self._route()
+        leaving = {consumer for consumer, place in self._places.items() if place in set(places)}
+        for consumer in leaving:
+            route.inboxes.pop(consumer, None)
+        self._paused.difference_update(places)
+        held, self._held = self._held, []
+        arrivals, self._arrivals = self._arrivals, []
+        for copy, head in held:
+            if copy.consumer in leaving:
+                self._pass_on(route, copy, head)
+            else:
+                self._held.append((copy, head))
+        for entry in arrivals:
+            _, _, copy, head = entry
+            if copy.consumer in leaving and copy.arrived > self._simulation.now:
+                self._pass_on(route, copy, head)
+            else:
+                heapq.heappush(self._arrivals, entry)
+
+    def _pass_on(self, route: Route, copy: Copy, head: NDArray[np.uint8]) -> None:
+        """Let a copy of a consumer that leaves arrive at another one of its subscription; without another one it stays."""
+        heir = route.consumer(copy.topic, copy.subscription, max(copy.stream, 0))
+        if heir is None:
+            self.arrive(copy, head)
+            return
+        copy.consumer = heir
+        copy.worker = route.inboxes[heir].worker
+        route.inboxes[heir].arrive(copy, head)
 
     def pause(self, places: Sequence[int]) -> None:
         self._paused.update(places)
 
     def resume(self, places: Sequence[int]) -> None:
         self._paused.difference_update(places)
-        for copy, head in self._held:
+        held, self._held = self._held, []
+        for copy, head in held:
+            if self._places[copy.consumer] in self._paused:
+                self._held.append((copy, head))
+                continue
             copy.stamped = copy.taken = self._simulation.now
             self._read.append((copy, head))
-        self._held.clear()
 
     # --- sending
 
@@ -278,9 +322,21 @@ class SimulatedDriver:
 
     # --- receiving
 
-    def arrive(self, copy: Copy, head: NDArray[np.uint8]) -> None:
-        """Let a copy arrive at its time."""
+    def arrive(self, copy: Copy, head: NDArray[np.uint8] | None) -> None:
+        """Let a copy arrive at its time. :param head: None: of a message of another run."""
+        if head is None:
+            head = self._foreign_head(copy.arrived)
         heapq.heappush(self._arrivals, (copy.arrived, next(self._number), copy, head))
+
+    def _foreign_head(self, number: int) -> NDArray[np.uint8]:
+        """Return the head of another run's message, or of no message of ours at all."""
+        if number % 2:
+            return np.zeros(envelope.HEAD, np.uint8)
+        zero = np.zeros(1, np.int64)
+        return envelope.encode_heads(
+            self._context.pool, nonce=self._context.nonce ^ 1, stream=zero.astype(np.int32), seq=zero,
+            intended=zero, payload=zero.astype(np.uint16),
+        )[0]  # fmt: skip
 
     def take(self) -> Received | None:
         if not self._read:

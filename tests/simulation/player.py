@@ -285,8 +285,19 @@ class SimulatedFleet:
             process.stops.append((pause.begin, pause.end))
             process.stops.sort()
             self.target.truth.pauses.append((worker, pause.begin, pause.end))
+        self._simulation.disk_delay = self._disk_delay
         for kill in self.target.faults("kill"):
             self._simulation.at(kill.begin, partial(self._kill, f"w{kill.values['worker']}"))
+
+    def _disk_delay(self, process: str) -> int:
+        """Return how long a write of a process takes longer now, ns."""
+        delays = [
+            int(slow.values["by"])
+            for slow in self.target.faults("slow-disk")
+            if process == f"w{slow.values['worker']}"
+            and slow.begin <= self._simulation.now < slow.end
+        ]
+        return max(delays, default=0)
 
 
 def _request(world: World, name: str) -> Any:

@@ -8,7 +8,7 @@ it to the engine when its time has come.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.draws import lognormal, uniform
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FOREVER: Final = 1 << 61
 """An instant that never comes, ns."""
+FOREIGN_SIZE: Final = 100
+MOST_FOREIGN: Final = 200
+"""Foreign messages of one fault."""
 REORDERED_BY: Final = 20 * MS
 """A reordered message arrives so much later, ns; messages of its stream that come in between overtake it."""
 RECONNECT: Final = 5 * MS
@@ -45,13 +48,21 @@ class Route:
     """How a workload's messages travel.
 
     :param subscriptions: for each topic. :param consumers: in each subscription.
-    :param inboxes: by consumer: the driver that it belongs to.
+    :param inboxes: by consumer that is connected: the driver that it belongs to.
     """
 
     topics: int
     subscriptions: int
     consumers: int
     inboxes: dict[int, Any] = field(default_factory=dict)
+
+    def consumer(self, topic: int, subscription: int, stream: int) -> int | None:
+        """Return the connected consumer that gets the messages of a stream; None if there is none."""
+        first = (topic * self.subscriptions + subscription) * self.consumers
+        connected = [one for one in range(first, first + self.consumers) if one in self.inboxes]
+        if not connected:
+            return None
+        return connected[stream // self.topics % len(connected)]
 
 
 class SimulatedTarget:
@@ -65,7 +76,8 @@ class SimulatedTarget:
         self.routes: dict[str, Route] = {}
         self._free_at = 0  # when a throttled target can store the next message
         self._last: dict[Any, int] = {}
-        self._copies: dict[str, list[int]] = {}
+        self._copies: dict[str, list[int]] = {}  # when each copy is handed over, ascending
+        self._stored: dict[str, list[int]] = {}  # when its message was stored, ascending
         self.begin(origin)
 
     def begin(self, origin: int) -> None:
@@ -78,12 +90,15 @@ class SimulatedTarget:
             of_kind = self._faults.setdefault(fault.kind, [])
             of_kind.append(Struck(fault, len(of_kind), begin, end))
         self._cuts = sorted(
-            (struck.begin, struck.end, kind) for kind in ("cut-resend", "cut-lose", "restart") for struck in self.faults(kind)
+            (struck.begin, struck.end, kind) for kind in ("cut-resend", "cut-lose", "restart", "forget") for struck in self.faults(kind)
         )  # fmt: skip
         self._stalls = sorted(
             (struck for kind in ("stall", "hang", "restart") for struck in self.faults(kind)),
             key=lambda struck: struck.begin,
         )
+        self._holds = sorted(self.faults("no-delivery"), key=lambda struck: struck.begin)
+        for struck in self.faults("foreign"):
+            self._send_foreign(struck)
 
     # --- faults
 
@@ -110,7 +125,12 @@ class SimulatedTarget:
 
     def _stalled(self, at: int, topic: int) -> int:
         """Return when something that would happen at an instant happens with stalls and hangs."""
-        for struck in self._stalls:
+        return self._after(self._stalls, at, topic)
+
+    @staticmethod
+    def _after(faults: list[Struck], at: int, topic: int) -> int:
+        """Return the first instant from ``at`` on at which none of the faults holds a topic up."""
+        for struck in faults:
             if struck.begin <= at < struck.end and topic in struck.values.get("topics", (topic,)):
                 at = struck.end
         return at
@@ -200,11 +220,7 @@ class SimulatedTarget:
             damage = "head"
         elif self._striking("corrupt-body", stored, topic, stream, seq):
             damage = "body"
-        ready = stored
-        for struck in self._striking("slow-delivery", stored, topic, stream, seq):
-            ready += int(struck.values["by"])
-        if due is not None:
-            ready = max(ready, due)
+        ready = self._ready(sent, topic, stored, due)
         is_reordered = bool(self._striking("reorder", stored, topic, stream, seq))
         skipped = {
             struck.values.get("subscription", 0) % route.subscriptions
@@ -216,6 +232,7 @@ class SimulatedTarget:
         again += [
             (struck, False) for struck in self._striking("double", stored, topic, stream, seq)
         ]
+        is_misrouted = bool(self._striking("misrouted", stored, topic, stream, seq))
         for subscription in range(route.subscriptions):
             if subscription in skipped:
                 continue
@@ -225,49 +242,88 @@ class SimulatedTarget:
                 at += REORDERED_BY
             elif due is None:
                 at = self._in_order((run, subscription, stream), at)
-            at = self._connected(at)
-            self._hand_over(run, route, sent, subscription, at, head, damage)
+            if self._is_forgotten(stored, at):
+                continue
+            copy = Copy(
+                worker=-1, consumer=-1, subscription=subscription, topic=topic, stream=stream, seq=seq, size=sent.size,
+                arrived=self._connected(at), damage=damage,
+            )  # fmt: skip
+            if is_misrouted:
+                copy = replace(copy, topic=(topic + 1) % route.topics, foreign=route.topics > 1)
+            self._hand_over(run, route, copy, stored, head)
             for struck, is_marked in again:
                 second = at + int(struck.values.get("after", MS))
                 second = self._connected(self._stalled(second, topic))
-                self._hand_over(
-                    run, route, sent, subscription, second, head, damage, marked=is_marked
-                )
+                if not self._is_forgotten(stored, second):
+                    second_copy = replace(copy, arrived=second, redelivered=is_marked)
+                    self._hand_over(run, route, second_copy, stored, head)
             if is_doubled:
                 self._hand_over(
-                    run, route, sent, subscription, self._connected(at + MS), head, damage
+                    run, route, replace(copy, arrived=self._connected(at + MS)), stored, head
                 )
 
-    def _hand_over(
-        self, run: str, route: Route, sent: Sent, subscription: int, at: int, head: Any, damage: str | None, *, marked: bool = False
-    ) -> None:  # fmt: skip
-        insort(self._copies.setdefault(run, []), min(at, FOREVER))
-        topic = sent.stream % route.topics
-        consumer = (topic * route.subscriptions + subscription) * route.consumers
-        consumer += sent.stream // route.topics % route.consumers
-        owner = route.inboxes.get(consumer)
-        if at >= FOREVER or owner is None:
-            return
-        copy = Copy(
-            worker=owner.worker,
-            consumer=consumer,
-            subscription=subscription,
-            topic=topic,
-            stream=sent.stream,
-            seq=sent.seq,
-            size=sent.size,
-            arrived=at,
-            redelivered=marked,
-            damage=damage,
+    def _ready(self, sent: Sent, topic: int, stored: int, due: int | None) -> int:
+        """Return when copies of a message may leave the target."""
+        stream, seq = sent.stream, sent.seq
+        ready = stored
+        for struck in self._striking("slow-delivery", stored, topic, stream, seq):
+            ready += int(struck.values["by"])
+        if due is not None:
+            for struck in self._striking("early-delivery", stored, topic, stream, seq):
+                due -= int(struck.values["by"])
+            ready = max(ready, due)
+        return self._after(self._holds, ready, topic)
+
+    def _is_forgotten(self, stored: int, at: int) -> bool:
+        """Return whether a copy was not delivered when its consumer's session was forgotten."""
+        return any(
+            stored < forget.end + RECONNECT and at >= forget.begin
+            for forget in self._faults.get("forget", ())
         )
-        if damage == "head":
+
+    def _send_foreign(self, struck: Struck) -> None:
+        """Let messages of another run arrive at consumers of the first workload."""
+        for run, route in list(self.routes.items())[:1]:
+            consumers = sorted(route.inboxes)
+            if not consumers:
+                return
+            every = int(struck.values["every"])
+            for number in range(min(MOST_FOREIGN, -(-(struck.end - struck.begin) // every))):
+                place = uniform(self._seed, f"foreign {struck.number}", 0, number)
+                consumer = consumers[int(place * len(consumers))]
+                topic, subscription = divmod(consumer // route.consumers, route.subscriptions)
+                at = struck.begin + number * every
+                copy = Copy(
+                    worker=-1, consumer=consumer, subscription=subscription, topic=topic, stream=-1, seq=-1, size=FOREIGN_SIZE,
+                    arrived=self._connected(self._stalled(at, topic)), foreign=True,
+                )  # fmt: skip
+                self._hand_over(run, route, copy, at, None)
+
+    def _hand_over(self, run: str, route: Route, copy: Copy, stored: int, head: Any) -> None:
+        """Let a copy arrive at a consumer that is connected now. :param head: None: of another run."""
+        insort(self._copies.setdefault(run, []), min(copy.arrived, FOREVER))
+        insort(self._stored.setdefault(run, []), stored)
+        consumer = route.consumer(copy.topic, copy.subscription, max(copy.stream, 0))
+        if copy.arrived >= FOREVER or consumer is None:
+            return
+        if copy.damage == "head":
             head = head.copy()
             head[8:16] ^= 0x5A
+        copy.consumer = consumer
+        copy.worker = route.inboxes[consumer].worker
+        if copy.foreign:
+            # Its stream counts another message, which this one is not.
+            copy.stream = copy.seq = -1
         self.truth.copies.append(copy)
-        owner.arrive(copy, head)
+        route.inboxes[consumer].arrive(copy, head)
 
     def undelivered(self, run: str, now: int) -> tuple[int, int]:
-        """Return the number of copies that are still to be handed over, and of those that were."""
-        copies = self._copies.get(run, [])
-        handed_over = bisect_right(copies, now)
-        return len(copies) - handed_over, handed_over
+        """Return the number of copies that are still to be handed over, and of those that were, as the broker reports them."""
+        surplus = 0
+        for struck in self.faults("counters"):
+            if struck.begin <= now < struck.end:
+                surplus = int(struck.values.get("by", 0))
+                now -= int(struck.values.get("late", 0))
+        handed_over = bisect_right(self._copies.get(run, []), now)
+        held = bisect_right(self._stored.get(run, []), now) - handed_over
+        return max(held + surplus, 0), handed_over

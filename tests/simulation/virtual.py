@@ -15,6 +15,7 @@ import contextlib
 import gc
 import heapq
 import itertools
+import os
 import queue
 import random
 import secrets
@@ -23,11 +24,13 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
 from greenlet import GreenletExit, getcurrent, greenlet
+from pyarrow import parquet
 
 from simulation.world import SECOND
 
@@ -124,6 +127,8 @@ class Simulation:
         self.process = self.controller
         self.thread: VirtualThread | None = None
         self.random = random.Random(seed)
+        # Of its own, because what draws a secret once in a process must not change the rest.
+        self.secrets = random.Random(seed)
         self.hash = blake2b(digest_size=16)
         self.failures: list[BaseException] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -133,6 +138,8 @@ class Simulation:
         self.over = False
         self.target: Any = None
         """The model of the target, by which drivers find it."""
+        self.disk_delay: Callable[[str], int] = lambda _: 0
+        """Process → ns that a write of it takes now."""
 
     # --- events
 
@@ -235,6 +242,12 @@ class Simulation:
         """Wait here if the process has been stopped since it began to run: a stop interrupts it between two reads of its clock."""
         if self.process.stops and self.process.resumes(self.now) > self.now:
             self.wait(self.now)
+
+    def write_to_disk(self) -> None:
+        """Let the time of a write pass for this thread."""
+        delay = self.disk_delay(self.process.name)
+        if delay and self.thread is not None:
+            self.sleep(delay)
 
     def clock(self) -> int:
         """Return the monotonic clock of the running process, ns."""
@@ -430,6 +443,13 @@ class VirtualQueue(_Waiting):
         return len(self._items)
 
 
+def _written_slowly(
+    simulation: Simulation, write: Callable[..., None], *args: Any, **options: Any
+) -> None:
+    simulation.write_to_disk()
+    write(*args, **options)
+
+
 def _no_process(*_: object, **__: object) -> Any:
     raise OSError("a world has no child processes")
 
@@ -471,10 +491,13 @@ def virtual(seed: int) -> Iterator[Simulation]:
         concurrent.futures.thread: {"_global_shutdown_lock": VirtualLock()},
         queue: {"SimpleQueue": VirtualQueue, "Queue": VirtualQueue},
         secrets: {
-            "token_hex": lambda size=32: f"{simulation.random.getrandbits(8 * size):0{2 * size}x}",
-            "randbits": simulation.random.getrandbits,
+            "token_hex": lambda size=32: f"{simulation.secrets.getrandbits(8 * size):0{2 * size}x}",
+            "randbits": simulation.secrets.getrandbits,
         },
         subprocess: {"Popen": _no_process},
+        # The disk: files are real, the time that they take is the world's.
+        os: {"fsync": lambda _: simulation.write_to_disk()},
+        parquet: {"write_table": partial(_written_slowly, simulation, parquet.write_table)},
         # A world costs less than one walk over all objects of the process.
         gc: {"collect": lambda *_: 0, "freeze": lambda: None, "unfreeze": lambda: None},
     }

@@ -1,6 +1,9 @@
-"""The codec of a client, one packet at a time: packets of clients are encoded, packets of brokers are decoded.
+"""The codec of a client, one packet at a time.
 
-PUBLISH and its acknowledgements are frequent, and are read by :mod:`~pytest_loadtest.wire.mqtt.reading`.
+Packets of clients are encoded, packets of brokers are decoded.
+
+PUBLISH and its acknowledgements are frequent, and are read by
+:mod:`~pytest_loadtest.wire.mqtt.reading`.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from pytest_loadtest.wire.mqtt.packets import (
     Subscribe,
     SubscriptionAnswer,
     Unsubscribe,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +58,8 @@ _RESERVED: Final = 2
 def encode_packet(packet: Packet, version: int = V5) -> bytes:
     """Encode a packet of a client.
 
-    :raises ValueError: a field does not fit into its packet. :raises KeyError: an unknown property, or a packet that only brokers send.
+    :raises ValueError: a field does not fit into its packet.
+    :raises KeyError: an unknown property, or a packet that only brokers send.
     """
     return frame(*_bodies[type(packet)](packet, version))
 
@@ -94,8 +98,8 @@ def read_versioned(reader: FieldReader, version: int) -> Properties:
 
 
 def _connect(packet: Connect, _version: int) -> tuple[int, int, bytes]:
-    # Bits of the connect flags are in 3.1.2.3. The order of the payload's fields is fixed: client id, user name, password (3.1.3).
-    # A will is never sent.
+    # Bits of the connect flags are in 3.1.2.3. The order of the payload's fields is fixed: client
+    # id, user name, password (3.1.3). A will is never sent.
     flags = packet.clean_start << 1
     fields = text(packet.client_id)
     if packet.username is not None:

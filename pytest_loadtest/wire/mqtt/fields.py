@@ -1,4 +1,7 @@
-"""The field types of MQTT packets (1.5): integers, strings, binary data, variable byte integers; and properties (2.2.2)."""
+"""The field types of MQTT packets (1.5): integers, strings, binary data, variable byte integers.
+
+And properties (2.2.2).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,18 @@ LONGEST_TEXT: Final = 65_535
 
 
 class MalformedPacket(ValueError):
-    """Bytes that are not an MQTT packet (1.2). The connection cannot be used after them: the next packet's start is unknown."""
+    """Bytes that are not an MQTT packet (1.2).
+
+    The connection cannot be used after them: the next packet's start is unknown.
+    """
 
 
 def variable(number: int) -> bytes:
     """Encode a variable byte integer. :raises ValueError: the number is out of range."""
     if not 0 <= number <= LONGEST:
         raise ValueError(f"{number} is not a variable byte integer: 0 to {LONGEST}")
-    # Seven bits in each byte, the lowest first; the highest bit says that another byte follows (1.5.5).
+    # Seven bits in each byte, the lowest first; the highest bit says that another byte follows
+    # (1.5.5).
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -31,7 +38,10 @@ def variable(number: int) -> bytes:
 
 
 def binary(value: bytes) -> bytes:
-    """Encode binary data with its length in front (1.5.6). :raises ValueError: the data is too long."""
+    """Encode binary data with its length in front (1.5.6).
+
+    :raises ValueError: the data is too long.
+    """
     if len(value) > LONGEST_TEXT:
         raise ValueError(f"{len(value)} bytes are too long for a field: {LONGEST_TEXT} at most")
     return len(value).to_bytes(2, "big") + value
@@ -43,7 +53,9 @@ def text(value: str) -> bytes:
 
 
 class FieldReader:
-    """Reads one field after another. Every method raises :class:`MalformedPacket` if the packet ends too early or a value is invalid.
+    """Reads one field after another.
+
+    Every method raises :class:`MalformedPacket` if the packet ends too early or a value is invalid.
 
     :ivar position: index of the next byte.
     """
@@ -106,7 +118,11 @@ class FieldReader:
 # Properties of MQTT 5 packets have names here and numbers on the wire (2.2.2.2).
 
 Properties = dict[str, Any]
-"""Name → int, str or bytes. Properties that can be repeated are lists: ``user_property`` of pairs, ``subscription_identifier`` of int."""
+"""Name → int, str or bytes.
+
+Properties that can be repeated are lists: ``user_property`` of pairs, ``subscription_identifier``
+of int.
+"""
 
 
 def _pair(value: tuple[str, str]) -> bytes:
@@ -182,7 +198,8 @@ def encode_properties(properties: Mapping[str, Any]) -> bytes:
 def decode_properties(reader: FieldReader) -> Properties:
     """Read properties with their length in front.
 
-    :raises MalformedPacket: an unknown property, one with a forbidden value, or a repeated one that may occur once.
+    :raises MalformedPacket: an unknown property, one with a forbidden value, or a repeated one that
+        may occur once.
     """
     inner = FieldReader(reader.take(reader.variable()))
     properties: Properties = {}

@@ -1,4 +1,7 @@
-"""The MQTT control packets (2.1.2) that :mod:`~pytest_loadtest.wire.mqtt.codec` writes and reads."""
+"""The MQTT control packets (2.1.2).
+
+:mod:`~pytest_loadtest.wire.mqtt.codec` writes and reads them.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ class Publish(NamedTuple):
 
 
 class TopicFilter(NamedTuple):
-    """A topic filter with the options of its subscription (3.8.3.1). :param retain_handling: 0 to 2."""
+    """A topic filter with the options of its subscription (3.8.3.1).
+
+    :param retain_handling: 0 to 2.
+    """
 
     topic: str
     qos: int = 0
@@ -89,7 +95,10 @@ class Unsubscribe(NamedTuple):
 
 
 class SubscriptionAnswer(NamedTuple):
-    """SUBACK (3.9) or UNSUBACK (3.11). :param reasons: one for each topic; empty in an UNSUBACK of 3.1.1, which has none."""
+    """SUBACK (3.9) or UNSUBACK (3.11).
+
+    :param reasons: one for each topic; empty in an UNSUBACK of 3.1.1, which has none.
+    """
 
     kind: int
     packet_id: int
@@ -112,7 +121,10 @@ class Ending(NamedTuple):
 
 
 class ClientPacket(NamedTuple):
-    """A packet that only clients may send, received from a broker. :param name: CONNECT, SUBSCRIBE or UNSUBSCRIBE."""
+    """A packet that only clients may send, received from a broker.
+
+    :param name: CONNECT, SUBSCRIBE or UNSUBSCRIBE.
+    """
 
     name: str
 
@@ -133,9 +145,12 @@ Packet = (
 # Texts of reason codes (MQTT 5, 2.4) and of the return codes of MQTT 3.1.1 (3.2.2.3, 3.9.3).
 
 _V311_CONNACK: Final = {
-    1: "Unacceptable protocol version", 2: "Identifier rejected", 3: "Server unavailable", 4: "Bad user name or password",
+    1: "Unacceptable protocol version",
+    2: "Identifier rejected",
+    3: "Server unavailable",
+    4: "Bad user name or password",
     5: "Not authorized",
-}  # fmt: skip
+}
 _REASONS: Final = {
     0x00: "Success", 0x01: "Granted QoS 1", 0x02: "Granted QoS 2", 0x04: "Disconnect with will message", 0x10: "No matching subscribers",
     0x11: "No subscription existed", 0x18: "Continue authentication", 0x19: "Re-authenticate", 0x80: "Unspecified error",

@@ -1,4 +1,7 @@
-"""The frequent packets, PUBLISH and its acknowledgements: located in received bytes, without copying payloads."""
+"""The frequent packets, PUBLISH and its acknowledgements.
+
+They are located in received bytes, without copying payloads.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,19 @@ from pytest_loadtest.wire.mqtt.packets import (
     Packet,
 )
 
-# Results are plain lists and tuples. A socket has only a few packets at a time, and for those the fixed cost of numpy's calls is several
-# times what they save; for a thousand packets the difference is small compared with the cost of the sockets (docs/decisions/015).
+# Results are plain lists and tuples. A socket has only a few packets at a time, and for those the
+# fixed cost of numpy's calls is several times what they save; for a thousand packets the difference
+# is small compared with the cost of the sockets (docs/decisions/015).
 Message = tuple[int, int, int, int, int]
-"""A PUBLISH packet: QoS, DUP (0 or 8), packet id (0 at QoS 0), start and end of the payload in the data."""
+"""A PUBLISH packet.
+
+It has QoS, DUP (0 or 8), packet id (0 at QoS 0), start and end of the payload in the data.
+"""
 Answer = tuple[int, int, int]
 """PUBACK, PUBREC, PUBREL or PUBCOMP: kind, packet id, reason code."""
 
-# The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2 (2.1.3).
+# The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2
+# (2.1.3).
 _FRONTS: Final = {
     PUBACK: bytes((PUBACK << 4, 2)),
     PUBREC: bytes((PUBREC << 4, 2)),
@@ -40,7 +48,8 @@ def read_packets(
 ) -> tuple[int, list[Message], list[Answer], list[Packet]]:
     """Locate the complete packets at the start of ``data``.
 
-    :returns: number of bytes that they take, messages, answers, and other packets; each list in order of arrival.
+    :returns: number of bytes that they take, messages, answers, and other packets; each list in
+        order of arrival.
     :raises MalformedPacket: the data is not MQTT.
     """
     messages: list[Message] = []
@@ -49,7 +58,8 @@ def read_packets(
     at = 0
     count = len(data)
     v5 = version >= V5
-    # Hot path: one turn for each packet of the run. Lengths of one byte, which nearly all packets have, are read without a call.
+    # Hot path: one turn for each packet of the run. Lengths of one byte, which nearly all packets
+    # have, are read without a call.
     while count - at >= 2:
         first = data[at]
         length = data[at + 1]
@@ -63,7 +73,8 @@ def read_packets(
         if kind == PUBLISH:
             messages.append(_message(data, first, body, end, v5))
         elif first in _ANSWERS:
-            # Without a reason code the packet means success (3.4.2.1); properties of answers are not read.
+            # Without a reason code the packet means success (3.4.2.1); properties of answers are
+            # not read.
             if length < 2:
                 raise MalformedPacket(_SHORT)
             answers.append(
@@ -76,9 +87,12 @@ def read_packets(
 
 
 def packet_size(data: bytes) -> int:
-    """Return the bytes of the packet at the start of ``data`` in all; 0: its length has not arrived completely.
+    """Return the length of the packet at the start of ``data``.
 
-    :raises MalformedPacket: its first byte is not that of a packet, or its length has more than four bytes.
+    It is in bytes. 0: its length has not arrived completely.
+
+    :raises MalformedPacket: its first byte is not that of a packet, or its length has more than
+        four bytes.
     """
     if data and data[0] not in FIRST_BYTES:
         raise MalformedPacket(f"0x{data[0]:02x} is not the first byte of a packet")
@@ -93,7 +107,8 @@ def _read_long_length(data: bytes, at: int) -> tuple[int, int]:
     """Return a length of several bytes, and the position after it."""
     length = 0
     for shift in (0, 7, 14, 21):
-        # The rest of the length has not arrived: a packet that ends beyond the data makes the caller wait for it.
+        # The rest of the length has not arrived: a packet that ends beyond the data makes the
+        # caller wait for it.
         if at >= len(data):
             return 1, at
         length |= (data[at] & 127) << shift
@@ -108,7 +123,8 @@ def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
     packet_id = 0
     if end - at < 2:
         raise MalformedPacket(_SHORT)
-    # The topic is skipped: a consumer has one subscription, and the envelope in the payload identifies the message.
+    # The topic is skipped: a consumer has one subscription, and the envelope in the payload
+    # identifies the message.
     at += 2 + (data[at] << 8 | data[at + 1])
     if qos:
         if end - at < 2:
@@ -117,7 +133,8 @@ def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
         at += 2
         if qos == 3 or not packet_id:
             raise MalformedPacket("a PUBLISH at QoS 3, or without packet identifier")
-    # Properties are skipped too; their length is a variable byte integer, nearly always of one byte.
+    # Properties are skipped too; their length is a variable byte integer, nearly always of one
+    # byte.
     if v5:
         if at >= end:
             raise MalformedPacket(_SHORT)
@@ -134,5 +151,8 @@ def _skip_long_properties(data: bytes, at: int, end: int) -> int:
 
 
 def encode_answer(kind: int, packet_id: int) -> bytes:
-    """Encode a PUBACK, PUBREC, PUBREL or PUBCOMP that reports success: four bytes, without a reason code."""
+    """Encode a PUBACK, PUBREC, PUBREL or PUBCOMP that reports success.
+
+    It has four bytes, without a reason code.
+    """
     return _FRONTS[kind] + packet_id.to_bytes(2, "big")

@@ -1,4 +1,7 @@
-"""The messages of a batch as columns. Each is ``metadata size u32 | SingleMessageMetadata | payload``; they are concatenated."""
+"""The messages of a batch as columns.
+
+Each is ``metadata size u32 | SingleMessageMetadata | payload``; they are concatenated.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +24,35 @@ _U32: Final = struct.Struct(">I")
 _REMEMBERED: Final = 1 << 14  # most entries of the cache of metadata
 # Bytes: longer metadata has properties, rarely repeats, and would only take memory in the cache.
 _WORTH: Final = 1 << 8
-# Bytes of the shortest message: 4 for the size of its metadata, and in the metadata the size of an empty payload.
+# Bytes of the shortest message: 4 for the size of its metadata, and in the metadata the size of an
+# empty payload.
 _SHORTEST: Final = 6
 
 
 def prefix(size: int, key: bytes | None = None) -> bytes:
-    """Return the bytes before the payload of a message in a batch. :param size: bytes of the payload. :param key: its partition key."""
+    """Return the bytes before the payload of a message in a batch.
+
+    :param size: bytes of the payload. :param key: its partition key.
+    """
     metadata = (b"" if key is None else field(2, key)) + b"\x18" + varint(size)
     return _U32.pack(len(metadata)) + metadata
 
 
 class Single(NamedTuple):
-    """The used part of a message's metadata in a batch. :param key: bytes that are not UTF-8 are written as ``\\xff``."""
+    """The used part of a message's metadata in a batch.
+
+    :param key: bytes that are not UTF-8 are written as ``\\xff``.
+    """
 
     size: int
     key: str | None
 
 
 class Messages(NamedTuple):
-    """The messages of one batch, ``(n,)`` each: starts of payloads in the batch, their sizes, their keys (None: no message has one)."""
+    """The messages of one batch, ``(n,)`` each.
+
+    Starts of payloads in the batch, their sizes, and their keys (None: no message has one).
+    """
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int32]
@@ -47,13 +60,18 @@ class Messages(NamedTuple):
 
 
 class BatchReader:
-    """A parser of batches. It caches metadata, because messages of one batch mostly have the same."""
+    """A parser of batches.
+
+    It caches metadata, because messages of one batch mostly have the same.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Single] = {}
 
     def even(self, batch: memoryview, count: int) -> int | None:
-        """Return the start of the first payload if all messages can have the length of the first; None otherwise.
+        """Return the start of the first payload if all messages can have the length of the first.
+
+        :returns: None otherwise.
 
         The caller checks that all messages have the same bytes before their payloads.
 
@@ -78,7 +96,8 @@ class BatchReader:
         place = 0
         for number in range(count):
             place, single = self._single(batch, place)
-            starts[number], sizes[number] = place, single.size
+            starts[number] = place
+            sizes[number] = single.size
             keys.append(single.key)
             place += single.size
         if place != len(batch):
@@ -120,12 +139,14 @@ def _read(metadata: bytes) -> Single:
 
 
 def pending_indexes(ack_set: Sequence[int], count: int) -> NDArray[np.intp]:
-    """Return the indexes of the messages in a batch of ``count`` that are not acknowledged yet, ascending.
+    """Return the indexes of the unacknowledged messages in a batch of ``count``, ascending.
 
-    :param ack_set: the field of a MESSAGE or ACK command: 64-bit words of a ``java.util.BitSet`` with a bit set for each message that is
-        not acknowledged, without the last words that are 0. Not empty: that means in a MESSAGE that no message is acknowledged.
+    :param ack_set: the field of a MESSAGE or ACK command: 64-bit words of a ``java.util.BitSet``
+        with a bit set for each message that is not acknowledged, without the last words that are 0.
+        Not empty: that means in a MESSAGE that no message is acknowledged.
     """
-    # Only the given words are unpacked: ``count`` is the word of a producer, and may be two billion.
+    # Only the given words are unpacked: ``count`` is the word of a producer, and may be two
+    # billion.
     return np.flatnonzero(
         np.unpackbits(np.array(ack_set, "<i8").view(np.uint8), bitorder="little")[: max(count, 0)]
     )

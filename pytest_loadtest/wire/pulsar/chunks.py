@@ -1,8 +1,11 @@
-"""Messages larger than an entry may be: a producer splits them into chunks, each an entry of its own, and a consumer assembles them.
+"""Messages larger than an entry may be.
 
-All chunks of a message have its uuid, sequence id and other metadata. They arrive in order, but mixed with chunks of other messages. A
-message is compressed before it is split, and decompressed after it is assembled, to the ``uncompressed_size`` in every chunk (PIP-37;
-unexpected chunks are handled as in ``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
+A producer splits them into chunks, each an entry of its own, and a consumer assembles them.
+
+All chunks of a message have its uuid, sequence id and other metadata. They arrive in order, but
+mixed with chunks of other messages. A message is compressed before it is split, and decompressed
+after it is assembled, to the ``uncompressed_size`` in every chunk (PIP-37; unexpected chunks are
+handled as in ``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ class GiveUpReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Assembled(Generic[T]):
-    """A whole message. :param payload: not decompressed. :param where: the ids of its chunks, in order."""
+    """A whole message.
+
+    :param payload: not decompressed. :param where: the ids of its chunks, in order.
+    """
 
     payload: bytes | bytearray
     where: list[T]
@@ -48,13 +54,17 @@ class _Pending(NamedTuple, Generic[T]):
 
 
 class ChunkAssembler(Generic[T]):
-    """The incomplete messages of one consumer; add the entries whose ``num_chunks_from_msg`` is above 1.
+    """The incomplete messages of one consumer.
 
-    ``where`` is the caller's id of an entry. It distinguishes a chunk that the broker delivers again from one that was published twice.
+    Add the entries whose ``num_chunks_from_msg`` is above 1.
 
-    :param most: most messages that may be incomplete at a time; for one more the oldest is given up.
-    :ivar given_up: the dropped chunks, each with the reason; the caller removes them, and acknowledges them or lets them be delivered
-        again. A chunk that was delivered again with the same ``where`` is not here: its entry is still needed.
+    ``where`` is the caller's id of an entry. It distinguishes a chunk that the broker delivers
+    again from one that was published twice.
+
+    :param most: most messages that may be incomplete at a time; for one more the oldest is given
+        up. :ivar given_up: the dropped chunks, each with the reason; the caller removes them, and
+        acknowledges them or lets them be delivered again. A chunk that was delivered again with the
+        same ``where`` is not here: its entry is still needed.
     """
 
     def __init__(self, most: int) -> None:
@@ -71,10 +81,11 @@ class ChunkAssembler(Generic[T]):
     ) -> Assembled[T] | None:
         """Add a chunk, and return the message if it completes one. The payload is copied.
 
-        A first chunk starts its message again; a chunk that is present already is dropped; for a chunk out of order, or without a first
-        chunk, the whole message is given up.
+        A first chunk starts its message again; a chunk that is present already is dropped; for a
+        chunk out of order, or without a first chunk, the whole message is given up.
 
-        :param now: ns, of any clock. :raises ProtocolError: the chunks contradict each other; the message is given up.
+        :param now: ns, of any clock.
+        :raises ProtocolError: the chunks contradict each other; the message is given up.
         """
         uuid = metadata.uuid
         number = metadata.chunk_id
@@ -88,7 +99,8 @@ class ChunkAssembler(Generic[T]):
             if where != pending.where[number]:
                 self.given_up.append((GiveUpReason.SPARE, where))
             return None
-        # A gap: the missing chunk was lost or belongs to a message that was given up, so this message can never be complete.
+        # A gap: the missing chunk was lost or belongs to a message that was given up, so this
+        # message can never be complete.
         if pending is None or number != len(pending.where):
             self._give_up(uuid, GiveUpReason.ORPHAN)
             self.given_up.append((GiveUpReason.ORPHAN, where))
@@ -125,7 +137,8 @@ class ChunkAssembler(Generic[T]):
         if so_far > pending.size or (last and so_far < pending.size):
             self._give_up(uuid, GiveUpReason.SPARE)
             raise ProtocolError(
-                f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a message of {pending.size}"
+                f"{len(pending.where)} of {pending.chunks} chunks have {so_far} bytes of a"
+                f" message of {pending.size}"
             )
         if not last:
             return None
@@ -143,8 +156,10 @@ def split_into_chunks(
 ) -> list[tuple[memoryview, bytes]]:
     """Return the payload of each chunk, and the additional fields of its metadata (``more``).
 
-    :param payload: after compression; not empty. :param most: most bytes of a chunk's payload, at least 1: the broker's limit for a
-        message less the metadata. :param uuid: unique in the topic; Pulsar's clients write ``producer name-sequence id``.
+    :param payload: after compression; not empty.
+    :param most: most bytes of a chunk's payload, at least 1: the broker's limit for a message less
+        the metadata.
+    :param uuid: unique in the topic; Pulsar's clients write ``producer name-sequence id``.
     """
     pieces = [payload[start : start + most] for start in range(0, len(payload), most)]
     return [

@@ -1,4 +1,7 @@
-"""The compressions of Pulsar's clients; LZ4 and Snappy have their raw block formats, without a frame."""
+"""The compressions of Pulsar's clients.
+
+LZ4 and Snappy have their raw block formats, without a frame.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,16 @@ def compress(number: int, data: bytes | memoryview) -> bytes:
 
 
 def decompress(number: int, data: memoryview, size: int) -> memoryview:
-    """Decompress the payload of an entry. :param size: bytes of the result, at most :data:`LARGEST`.
+    """Decompress the payload of an entry.
 
-    A result of LZ4 that is too short is not detected, and its end is undefined: the format has no size, and pyarrow does not return how
-    much it wrote. The CRC covers the size in the metadata, so this needs a producer that writes a wrong size.
+    :param size: bytes of the result, at most :data:`LARGEST`.
 
-    :raises ProtocolError: it cannot be decompressed, has another size, or the compression is unknown.
+    A result of LZ4 that is too short is not detected, and its end is undefined: the format has no
+    size, and pyarrow does not return how much it wrote. The CRC covers the size in the metadata, so
+    this needs a producer that writes a wrong size.
+
+    :raises ProtocolError: it cannot be decompressed, has another size, or the compression is
+        unknown.
     """
     if not 0 < number < len(NAMES):
         raise ProtocolError(
@@ -70,7 +77,10 @@ def _inflate(data: memoryview, size: int) -> bytes:
 
 
 def _snappy_size(data: memoryview) -> int:
-    """Return the size at the begin of a block, a varint of 32 bits (https://github.com/google/snappy/blob/main/format_description.txt)."""
+    """Return the size at the begin of a block, a varint of 32 bits.
+
+    See https://github.com/google/snappy/blob/main/format_description.txt.
+    """
     size = 0
     for place, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << 7 * place

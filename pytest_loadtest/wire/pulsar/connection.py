@@ -1,7 +1,8 @@
 """One connection, from handshake to end: received bytes to events, and the bytes to send.
 
-Events are the received commands of ``api.proto``, except for the two that exist for every entry (:class:`Receipt`, :class:`Entry`). The
-connection itself answers pings and authentication challenges.
+Events are the received commands of ``api.proto``, except for the two that exist for every entry
+(:class:`Receipt`, :class:`Entry`). The connection itself answers pings and authentication
+challenges.
 """
 
 from __future__ import annotations
@@ -26,31 +27,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROTOCOL_VERSION: Final = 21
-# Most answers to pings and challenges that wait to be written. A broker that reads gets one in 30 s.
+# Most answers to pings and challenges that wait to be written. A broker that reads gets one in 30
+# s.
 _MOST_OWED: Final = 1000
 _PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
 _PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
-# With these flags the broker may challenge a connection again before its token expires, and it does not create a topic when it is asked
-# for its partitions.
+# With these flags the broker may challenge a connection again before its token expires, and it does
+# not create a topic when it is asked for its partitions.
 _FEATURES: Final = api.FeatureFlags(
-    supports_auth_refresh=True, supports_broker_entry_metadata=True, supports_partial_producer=False,
+    supports_auth_refresh=True,
+    supports_broker_entry_metadata=True,
+    supports_partial_producer=False,
     supports_get_partitioned_metadata_without_auto_creation=True,
-)  # fmt: skip
+)
 _KINDS: Final[dict[int, str]] = {value: name.lower() for name, value in api.Command.Type.items()}
 
 
 class Receipt(NamedTuple):
-    """A receipt: the broker has stored an entry. :param producer: its number. :param sequence: sequence id of the entry's first message."""
+    """A receipt: the broker has stored an entry.
+
+    :param producer: its number. :param sequence: sequence id of the entry's first message.
+    """
 
     producer: int
     sequence: int
 
 
 class Entry(NamedTuple):
-    """An entry for a consumer. :param ack_set: which messages of a batch are not acknowledged yet, as 64-bit words; empty: all.
+    """An entry for a consumer.
+
+    :param ack_set: which messages of a batch are not acknowledged yet, as 64-bit words; empty: all.
 
     :param epoch: the consumer's epoch when the broker read the entry (PIP-84); -1: not given.
-    :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of the received bytes.
+    :param body: for :func:`~pytest_loadtest.wire.pulsar.entries.open_entry`; a view of the received
+        bytes.
     """
 
     consumer: int
@@ -68,11 +78,14 @@ Event = Receipt | Entry | Any
 
 
 class PulsarConnection:
-    """:param client: name of the client for the broker. :param method: of authentication; "none": none.
-    :param credentials: returns the data for the method, at the start and for each challenge of the broker.
-    :param proxy_to: ``host:port`` of the broker to which a proxy connects this connection.
-    :ivar ready: the broker has accepted the handshake. :ivar max_message: bytes of the largest message that it takes.
-    :ivar frames: number of complete frames received.
+    """:param client: name of the client for the broker.
+
+    :param method: of authentication; "none": none.
+    :param credentials: returns the data for the method, at the start and for each challenge of the
+        broker.
+    :param proxy_to: ``host:port`` of the broker to which a proxy connects this connection. :ivar
+        ready: the broker has accepted the handshake. :ivar max_message: bytes of the largest
+        message that it takes. :ivar frames: number of complete frames received.
     """
 
     def __init__(
@@ -92,8 +105,8 @@ class PulsarConnection:
         self.ready = False
         self.max_message = MAX_MESSAGE
         self.frames = self._owed = 0
-        # Bound methods of both parts instead of wrappers around them: they are called for every entry. ``add`` appends whole frames, of
-        # which no buffer is empty or changes later.
+        # Bound methods of both parts instead of wrappers around them: they are called for every
+        # entry. ``add`` appends whole frames, of which no buffer is empty or changes later.
         self.space = self._decoder.space
         self.add = self._out.extend
         self.next = self._outbox.next
@@ -131,7 +144,8 @@ class PulsarConnection:
     def filled(self, count: int) -> list[Event]:
         """Return the events of ``count`` more bytes in :meth:`space`.
 
-        :raises ProtocolError: they are not Pulsar's protocol; valid events in the same bytes are lost too.
+        :raises ProtocolError: they are not Pulsar's protocol; valid events in the same bytes are
+            lost too.
         """
         events: list[Event] = []
         if not self._out:
@@ -157,7 +171,8 @@ class PulsarConnection:
         kind = command.type
         if kind == api.Command.SEND_RECEIPT:
             receipt = command.send_receipt
-            # Fast path, as there is one receipt for every entry: values other than 0 are present, so only others need the check.
+            # Fast path, as there is one receipt for every entry: values other than 0 are present,
+            # so only others need the check.
             if not (
                 receipt.sequence_id and (receipt.producer_id or receipt.HasField("producer_id"))
             ):
@@ -201,7 +216,8 @@ class PulsarConnection:
         self._owed += 1
         if self._owed > _MOST_OWED:
             raise ProtocolError(
-                f"more than {_MOST_OWED} pings and challenges, whose answers the broker does not read"
+                f"more than {_MOST_OWED} pings and challenges, whose answers the broker does not"
+                " read"
             )
 
     def _accept(self, connected: api.Connected) -> None:
@@ -223,7 +239,10 @@ class PulsarConnection:
 
 
 def _is_text(message: Any) -> bool:
-    """Return whether all texts of a message are UTF-8: protobuf's parser returns the others as bytes."""
+    """Return whether all texts of a message are UTF-8.
+
+    protobuf's parser returns the others as bytes.
+    """
     for field, value in message.ListFields():
         if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
             continue

@@ -2,9 +2,11 @@
 
 On the wire, after the command::
 
-    [0x0e02 | size u32 | broker entry metadata]  0x0e01 | CRC32-C u32 | metadata size u32 | MessageMetadata | payload
+    [0x0e02 | size u32 | broker entry metadata]
+    0x0e01 | CRC32-C u32 | metadata size u32 | MessageMetadata | payload
 
-The CRC covers all bytes after it. The commands and metadata of an entry have a few fields and are written without protobuf, for speed.
+The CRC covers all bytes after it. The commands and metadata of an entry have a few fields and are
+written without protobuf, for speed.
 """
 
 from __future__ import annotations
@@ -89,26 +91,40 @@ class EntrySealer:
         )
 
     def uuid(self, sequence: int) -> bytes:
-        """Return the uuid of a message in chunks, as Pulsar's clients do: ``producer name-sequence id``."""
+        """Return the uuid of a message in chunks: ``producer name-sequence id``.
+
+        Pulsar's clients make it in the same way.
+        """
         return b"%s-%d" % (self.name, sequence)
 
     def seal(
-        self, payload: Sequence[bytes | memoryview], *, sequence: int, count: int, published: bytes, batched: bool, more: bytes = b"",
+        self,
+        payload: Sequence[bytes | memoryview],
+        *,
+        sequence: int,
+        count: int,
+        published: bytes,
+        batched: bool,
+        more: bytes = b"",
         chunk: bool = False,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Return the frame of an entry up to its payload, which must follow unchanged.
 
-        :param sequence: sequence id of its first message. :param count: number of messages. :param published: :func:`publish_time`.
-        :param batched: the payload is a batch. :param more: additional fields of its metadata; protobuf takes fields in any order.
+        :param sequence: sequence id of its first message. :param count: number of messages.
+        :param published: :func:`publish_time`.
+        :param batched: the payload is a batch.
+        :param more: additional fields of its metadata; protobuf takes fields in any order.
         """
-        # The tags below are protobuf's ``field number << 3 | wire type``, of CommandSend and MessageMetadata in PulsarApi.proto.
+        # The tags below are protobuf's ``field number << 3 | wire type``, of CommandSend and
+        # MessageMetadata in PulsarApi.proto.
         number = varint(sequence)
         command = self.command + number
         metadata = self.metadata + number + published + more
         if batched:
             several = varint(count)
             metadata += b"\x58" + several
-            # A batch of several messages names the sequence id of its last one, in the command and in the metadata.
+            # A batch of several messages names the sequence id of its last one, in the command and
+            # in the metadata.
             if count > 1:
                 highest = varint(sequence + count - 1)
                 command += b"\x18" + several + b"\x30" + highest
@@ -143,7 +159,10 @@ def deliver_at(ms: int) -> bytes:
 
 
 def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
-    """Return the metadata's fields 26 to 29. :param total: bytes of the whole message. :param number: number of this chunk, from 0."""
+    """Return the metadata's fields 26 to 29.
+
+    :param total: bytes of the whole message. :param number: number of this chunk, from 0.
+    """
     return (
         b"\xd2\x01"
         + varint(len(uuid))
@@ -158,25 +177,31 @@ def chunk_of(uuid: bytes, chunks: int, total: int, number: int) -> bytes:
 
 
 def as_text(value: str | bytes) -> str:
-    """Return a text of a metadata; bytes that are not UTF-8, which protobuf's parser returns as bytes, are written as ``\\xff``."""
+    """Return a text of a metadata.
+
+    Bytes that are not UTF-8, which protobuf's parser returns as bytes, are written as ``\\xff``.
+    """
     return value if isinstance(value, str) else value.decode(errors="backslashreplace")
 
 
 def open_entry(body: memoryview) -> tuple[MessageMetadata, memoryview]:
     """Return the metadata and the payload, as it was sent, from the bytes after a MESSAGE command.
 
-    The payload is a batch if the metadata *has* ``num_messages_in_batch``, even 1; a chunk if ``num_chunks_from_msg`` is above 1.
+    The payload is a batch if the metadata *has* ``num_messages_in_batch``, even 1; a chunk if
+    ``num_chunks_from_msg`` is above 1.
 
     :raises CorruptEntryError: the CRC does not match. :raises ProtocolError: it is no entry.
     """
     try:
         magic, number = _HEAD.unpack_from(body)
         start = 0
-        # A broker may add metadata of its own in front (FeatureFlags.supports_broker_entry_metadata); nothing in it is needed.
+        # A broker may add metadata of its own in front
+        # (FeatureFlags.supports_broker_entry_metadata); nothing in it is needed.
         if magic == _BROKER:
             start = _HEAD.size + number
             magic, number = _HEAD.unpack_from(body, start)
-        # The checksum is optional: without its magic the entry begins with the size of the metadata.
+        # The checksum is optional: without its magic the entry begins with the size of the
+        # metadata.
         if magic == _MAGIC:
             start += _HEAD.size
             if crc32c(body[start:]) != number:

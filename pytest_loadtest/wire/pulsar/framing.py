@@ -1,4 +1,7 @@
-"""Frames on a connection: ``total size u32 | command size u32 | command | its payload``, big-endian."""
+"""Frames on a connection, big-endian.
+
+``total size u32 | command size u32 | command | its payload``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _SIZES: Final = struct.Struct(">II")
 
 
 class ProtocolError(ValueError):
-    """The received bytes are not Pulsar's protocol, or contradict each other; nothing after them on the connection can be read."""
+    """The received bytes are not Pulsar's protocol, or contradict each other.
+
+    Nothing after them on the connection can be read.
+    """
 
 
 def encode_command(command: Command) -> bytes:
@@ -40,10 +46,12 @@ def split_frame(frame: memoryview) -> tuple[memoryview, memoryview]:
 
 
 class FrameDecoder(ReceiveBuffer):
-    """The decoder of one connection. Read into :meth:`space`, and pass the number of bytes to :meth:`filled`.
+    """The decoder of one connection.
 
-    :param piece: bytes of a piece of memory, see :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`.
-    :ivar most: most bytes of a frame.
+    Read into :meth:`space`, and pass the number of bytes to :meth:`filled`.
+
+    :param piece: bytes of a piece of memory, see
+        :class:`~pytest_loadtest.wire.buffers.ReceiveBuffer`. :ivar most: most bytes of a frame.
     """
 
     def __init__(self, piece: int = 1 << 18, most: int = MAX_MESSAGE + OVERHEAD) -> None:
@@ -53,7 +61,8 @@ class FrameDecoder(ReceiveBuffer):
     def filled(self, count: int, *, single: bool = False) -> list[memoryview]:
         """Return the frames that ``count`` more bytes complete, each without its total size.
 
-        :param single: return at most one, because ``most`` may change with it; a call with 0 continues.
+        :param single: return at most one, because ``most`` may change with it; a call with 0
+            continues.
         :raises ProtocolError: a frame has an impossible length.
         """
         # Local names: this loop runs once for each frame.
