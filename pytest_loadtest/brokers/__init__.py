@@ -57,7 +57,7 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
         )
     if request.mode == "url" and request.url is None:
         raise UsageError(
-            "--load-broker=url needs an address: give --load-target URL, or target: {url:"
+            "--load-broker-mode=url needs an address: give --load-target URL, or target: {url:"
             " …} in the profile"
         )
     if request.url is not None and request.mode in ("auto", "url"):

@@ -112,7 +112,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return (
-            f"{unsent} waited in our sockets{where} because the other side's window was closed;"
+            f"{unsent} waited in the generator's sockets{where} because the other side's window was closed;"
             " the reason was not sampled"
         )
     state = ""
@@ -123,7 +123,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
         state = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores"
     return (
         f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{state};"
-        f" {unsent} more waited in our sockets{where}"
+        f" {unsent} more waited in the generator's sockets{where}"
     )
 
 
@@ -249,7 +249,7 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
         unread = sampled.most(f"{own}.unread", mask)
         return (
             f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread"
-            f" at ours{sampled.place(own)}"
+            f" in the generator's{sampled.place(own)}"
         )
     own = sampled.fullest_own("unsent", mask)
     waited = f"{sampled.most(f'{own}.unsent', mask)} waited in the generator's sockets{sampled.place(own)}"

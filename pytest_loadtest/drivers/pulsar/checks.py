@@ -223,7 +223,7 @@ def _early(profile: Profile) -> Iterator[Problem]:
         ):
             at = (*path, "earliness")
             message = (
-                f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar"
+                f"{'.'.join(map(str, at))}: 0 can be met in strict mode only; otherwise Pulsar"
                 " delivers up to a tick early"
             )
             yield Problem(
