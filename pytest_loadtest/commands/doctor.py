@@ -9,7 +9,6 @@ the table, :func:`fix` installs what it can. Nothing here starts a broker.
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -22,8 +21,8 @@ from pytest_loadtest.brokers import docker_engine, java
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.brokers.container import recipe_of
 from pytest_loadtest.brokers.java import FIX, Java, MachineNeed
-from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.session import SparkHost
@@ -60,7 +59,7 @@ class Inventory:
     files: int  # hard limit of open files
     ports: int
     localhost: bool  # the name has an address, which a normal /etc/hosts provides
-    cores: int
+    cores: float
     memory: int | None  # bytes available
     disk: int  # bytes free on the cache's file system
     root: bool
@@ -78,8 +77,7 @@ def take_inventory() -> Inventory:
     needs: list[MachineNeed] = []
     for kind in able("doctor"):
         needs += load_reference(kind, str(kind.doctor))()
-    first_port, last_port = ephemeral_range()
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = planning.machine()
     return Inventory(
         java=java.find(),
         java_package=java.debian_package(),
@@ -89,10 +87,10 @@ def take_inventory() -> Inventory:
         images=images,
         needs=tuple(needs),
         archive=has_class_archive(),
-        files=files,
-        ports=last_port - first_port + 1,
+        files=here.files,
+        ports=here.source_ports,
         localhost=_has_address("localhost"),
-        cores=len(os.sched_getaffinity(0)),
+        cores=here.cores,
         memory=_available_memory(),
         disk=shutil.disk_usage(_existing(java.cache_root())).free,
         root=os.geteuid() == 0,
@@ -196,7 +194,7 @@ def _limit_rows(machine: Inventory) -> Iterator[MachineNeed]:
     elsewhere = "a broker elsewhere (--load-target URL)"
     yield MachineNeed(
         name="cores",
-        value=str(machine.cores),
+        value=f"{machine.cores:g}",
         ok=machine.cores >= CORES_NEEDED,
         cost="broker and load share one core: low rates only",
         remedy=f"use more cores, or {elsewhere}",

@@ -12,7 +12,6 @@ import json
 import math
 import os
 import platform
-import resource
 import shutil
 import sys
 from functools import cache
@@ -20,9 +19,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.starting import ephemeral_range
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited, UsageError
+from pytest_loadtest.fleet.host_process import host_facts
+from pytest_loadtest.fleet.hosts import HostFacts, machine_of
 from pytest_loadtest.fleet.targets import (
     check_addresses,
     check_broker,
@@ -191,24 +191,13 @@ def _share_here(options: Options) -> float:
     return sum(host.share for host in options.hosts if host.name == CONTROLLER)
 
 
-_UNLIMITED = 1 << 30
 _PACKAGES = ("pytest-loadtest", "pytest", "pytest-xdist", "numpy", "pyarrow", "pyspark")
 
 
 @cache
 def machine() -> Machine:
-    """Return the resources of this machine: cores that this process may use, memory, open files and
-    ports.
-    """
-    low, high = ephemeral_range()
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Machine(
-        cores=len(os.sched_getaffinity(0)),
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        files=_UNLIMITED if files == resource.RLIM_INFINITY else files,
-        ports=high - low + 1,
-        source_ports=high - low + 1,
-    )
+    """Return the resources of this machine, as :func:`~pytest_loadtest.fleet.hosts.machine_of`."""
+    return machine_of(HostFacts(**host_facts()))
 
 
 def machine_document() -> dict[str, str | int | float]:

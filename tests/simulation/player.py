@@ -60,10 +60,12 @@ def _load_all() -> None:
     import concurrent.futures.thread
     import pkgutil
 
+    import numpy.random
     import pyarrow.parquet
 
     import pytest_loadtest
 
+    assert numpy.random  # which keeps the kind of lock that it finds
     assert concurrent.futures.thread
     assert pyarrow.parquet
     for package in (
