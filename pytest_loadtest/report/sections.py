@@ -283,8 +283,7 @@ def part_table(
         cells += percentiles(part.end_to_end, "p50", "p99", absent=absences.value)
         publish_p99, _ = percentiles(part.publish, "p99", absent=absences.value)
         rows.append((*cells, publish_p99))
-    align = "<" + ">" * len(PART_HEAD)
-    return Table(caption=caption, head=(kind, *PART_HEAD), align=align, rows=rows)
+    return Table(caption=caption, head=(kind, *PART_HEAD), rows=rows)
 
 
 def buckets(document: RunDocument) -> Iterable[str]:

@@ -225,7 +225,7 @@ def _latencies(
         samples = sections.samples_text(latency) + never_came(latency.never_came)
         rows.append((ROWS[key], *shown, sections.mean_text(latency), samples))
     head = ("latency", *COLUMNS, "max", "mean", "samples")
-    return terminal_lines(Table(head=head, align="<>>>>>>>", rows=rows))
+    return terminal_lines(Table(head=head, rows=rows))
 
 
 def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:

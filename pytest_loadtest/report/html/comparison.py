@@ -165,7 +165,7 @@ def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
     if rows:
         head = ("figure", "newest", "lowest", "highest")
         cells = [(row["name"], *newest_lowest_highest(row)) for row in rows]
-        yield Table(caption=f"Figures of {test['test']}", head=head, align="<>>>", rows=cells)
+        yield Table(caption=f"Figures of {test['test']}", head=head, rows=cells)
     others = []
     for number, row in enumerate(rows, 1):
         chart = _trend_chart(row, test["outcomes"])
