@@ -61,8 +61,7 @@ def parse_range(text: str) -> tuple[int, int]:
     low, high = map(parse_size, ends)
     if low >= high:
         raise ValueError(
-            f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high};"
-            " the larger goes second"
+            f"size range {text!r} is empty: the second size, which is excluded, must be above {low}"
         )
     return low, high
 
