@@ -141,6 +141,6 @@ class Drain:
             end = min(end, self._complete[0] + QUIET)
         else:
             return None
-        early = ", sooner if the target holds no more" if self._can_ask else ""
+        early = ", sooner if the target has none left" if self._can_ask else ""
         seconds = max(-((now - end) // SECOND), 0)
         return f"{reason}, ends in {seconds} s{early}"

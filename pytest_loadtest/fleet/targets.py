@@ -66,7 +66,7 @@ def subscriber_url(url: str | None, profile: Profile) -> str | None:
 
 
 def broker_mode(request: Request, options: Options) -> str:
-    """Return the way to get the target: the marker's ``broker``, else ``--load-broker``."""
+    """Return the way to get the target: the marker's ``broker_mode``, else ``--load-broker-mode``."""
     return request.broker or options.broker
 
 
@@ -193,7 +193,7 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
         )
         remedy = "leave one of the two out"
         if address:
-            remedy += ", or run with --load-broker process"
+            remedy += ", or run with --load-broker-mode process"
         raise UsageError(f"{place}: {message}: {remedy}")
 
 
@@ -208,9 +208,9 @@ def _place(request: Request, line: int | None) -> str:
 
 
 def _other_mode(request: Request, options: Options) -> str | None:
-    """Return ``--load-broker …`` if it rules out a broker started as a process."""
+    """Return ``--load-broker-mode …`` if it rules out a broker started as a process."""
     mode = broker_mode(request, options)
-    return f"--load-broker {mode}" if mode not in ("auto", "process") else None
+    return f"--load-broker-mode {mode}" if mode not in ("auto", "process") else None
 
 
 def target_address(facts: BrokerFacts) -> TargetAddress:
