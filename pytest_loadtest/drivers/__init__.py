@@ -1,4 +1,7 @@
-"""Adapters to brokers, one folder for each kind; a client library is imported only when a driver that needs it is asked for."""
+"""Adapters to brokers, one folder for each kind.
+
+A client library is imported only when a driver that needs it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,27 @@ def driver_class(name: str, client: str = "library") -> type[Driver]:
 
 
 def telemetry_class(name: str) -> Any | None:
-    """Return the class that reads this kind of broker's own counters, made from a ``TelemetryContext``; None if the kind has none."""
+    """Return the class that reads this kind of broker's own counters.
+
+    It is made from a ``TelemetryContext``; None if the kind has none.
+    """
     kind = kind_of(name)
     return load_reference(kind, kind.telemetry) if kind.telemetry else None
 
 
 def undelivered_function(name: str) -> Callable[[DrainingRun], Undelivered | None] | None:
-    """Return the function that asks this kind of target for deliveries to come; None if the kind has none."""
+    """Return the function that asks this kind of target for deliveries to come.
+
+    None if the kind has none.
+    """
     kind = kind_of(name)
     return load_reference(kind, kind.undelivered) if kind.undelivered else None
 
 
 def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
-    """Return how the profile's client would be set up, for a plan: without a target and without a connection.
+    """Return how the profile's client would be set up, for a plan.
+
+    Without a target and without a connection.
 
     :param admin: the target has an admin REST: brokers that a run starts
         have one, others only if its address is given.
@@ -61,12 +72,27 @@ def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
         admin_url="http://localhost:1" if admin else None,
     )
     pool = build_pool(
-        buckets=None, message_size=32, representative="midpoint", randomized=False, random_ratio=0.0, pool_size=1, file_content=None,
-        seed=0, checksum=False, max_size=None,
-    )  # fmt: skip
+        buckets=None,
+        message_size=32,
+        representative="midpoint",
+        randomized=False,
+        random_ratio=0.0,
+        pool_size=1,
+        file_content=None,
+        seed=0,
+        checksum=False,
+        max_size=None,
+    )
     context = DriverContext(
-        target=unused, settings=settings, clock=time.monotonic_ns, run="plan", nonce=0,
-        worker="plan", topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1), pool=pool,
-    )  # fmt: skip
-    driver: Driver = driver_class(settings.name, choose_client(profile).client)(context)  # type: ignore[call-arg]
+        target=unused,
+        settings=settings,
+        clock=time.monotonic_ns,
+        run="plan",
+        nonce=0,
+        worker="plan",
+        topology=Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1),
+        pool=pool,
+    )
+    make: Any = driver_class(settings.name, choose_client(profile).client)
+    driver: Driver = make(context)
     return driver.facts()

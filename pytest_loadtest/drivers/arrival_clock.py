@@ -200,9 +200,20 @@ class SocketReader:
 
     # A worker may have many thousands of sockets.
     __slots__ = (
-        "_clock", "_first", "_piece", "_reordered", "_socket", "_unit", "_units", "arrived", "filled", "held", "lag", "more",
+        "_clock",
+        "_first",
+        "_piece",
+        "_reordered",
+        "_socket",
+        "_unit",
+        "_units",
+        "arrived",
+        "filled",
+        "held",
+        "lag",
+        "more",
         "taken",
-    )  # fmt: skip
+    )
 
     def __init__(self, opened: socket.socket, clock: ArrivalClock, *, units: int = 0) -> None:
         self._socket = opened
@@ -262,7 +273,10 @@ class SocketReader:
         return count
 
     def _is_plausible(self, stamp: int, since: int) -> bool:
-        """Return False for packets that were stamped before they could be read, because they waited for a lost one."""
+        """Return False for packets that were stamped before they could be read.
+
+        They waited for a lost one.
+        """
         if stamp < since - RESOLUTION:
             return False
         try:
@@ -294,14 +308,20 @@ class SocketReader:
             self._unit = count
 
     def _choose_size(self, space: memoryview) -> int:
-        """Return the number of bytes to read, so that their packets arrived within :data:`RESOLUTION`."""
+        """Return the number of bytes to read.
+
+        Their packets arrived within :data:`RESOLUTION`.
+        """
         first = self._peek(space[:1])[1]
         # Mostly the first packet came just now, so all did.
         if first is not None and 0 <= self._clock.wall() - first <= RESOLUTION:
             return len(space)
 
         def ends(size: int) -> bool | None:
-            """Return whether these bytes arrived within the resolution; None if there are not so many."""
+            """Return whether these bytes arrived within the resolution.
+
+            None if there are not so many.
+            """
             count, last = self._peek(space[:size])
             within = first is None or last is None or last - first <= RESOLUTION
             return None if within and count < size else within

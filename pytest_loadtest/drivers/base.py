@@ -92,7 +92,9 @@ class DriverContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryContext:
-    """The arguments of a class that reads a broker's own counters while one phase runs (``DriverKind.telemetry``).
+    """The arguments of a class that reads a broker's own counters.
+
+    It does so while one phase runs (``DriverKind.telemetry``).
 
     :param broker: settings of the broker, as far as the run knows them.
     :param settings: the profile's ``driver`` section, as in :class:`DriverContext`.
@@ -115,7 +117,9 @@ class TelemetryContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainingRun:
-    """A run that has sent everything, for a function that asks its target for deliveries to come (``DriverKind.undelivered``).
+    """A run that has sent everything.
+
+    A function asks its target for deliveries to come (``DriverKind.undelivered``).
 
     :param settings: the profile's ``driver`` section.
     :param run: name of the run, as in :class:`DriverContext`.
@@ -128,7 +132,9 @@ class DrainingRun:
 
 
 class Undelivered(NamedTuple):
-    """The deliveries of a run that its target had not completed when it was asked, all over one run.
+    """The deliveries of a run that its target had not completed yet.
+
+    All numbers are over one run, at the time of the request.
 
     :param held: deliveries that the target may still hand over to a consumer.
     :param handed_over: copies handed over to the run's consumers since they were opened, taken or
@@ -142,7 +148,9 @@ class Undelivered(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A run in progress, for attributes that a kind adds to ``load`` in live tests (``DriverKind.fixture``).
+    """A run in progress.
+
+    It is for attributes that a kind adds to ``load`` in live tests (``DriverKind.fixture``).
 
     :param run: name of the run at the broker.
     :param rate: average msg/s over all streams together.
@@ -192,7 +200,9 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """Answers to messages sent, for any of the worker's streams, in any order; exactly one for each message.
+    """Answers to messages sent, for any of the worker's streams, in any order.
+
+    There is exactly one for each message.
 
     :param row: int64, the row that the message had in its burst.
     :param time: int64 ns, when the answer came.
@@ -209,7 +219,9 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Copies of messages that the worker's consumers received; in order of arrival for each consumer.
+    """Copies of messages that the worker's consumers received.
+
+    They are in order of arrival for each consumer.
 
     :param consumer: int32, place of the consumer (see :class:`Driver`).
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
@@ -279,7 +291,10 @@ class DriverFacts:
 
 
 def add_worker_counts(facts: DriverFacts, workers: Iterable[DriverFacts | None]) -> DriverFacts:
-    """Return the facts with the sums of the workers' counts, and all their clocks; a count that no worker knows is None."""
+    """Return the facts with the sums of the workers' counts, and all their clocks.
+
+    A count that no worker knows is None.
+    """
     # None and not 0: an unknown count must not look like "nothing was lost".
     reports = [report for report in workers if report is not None]
     losses = [report.losses for report in reports if report.losses is not None]
@@ -343,13 +358,15 @@ class Driver(Protocol):
         """
 
     def attach(self, consumers: Sequence[int]) -> None:
-        """Start to open more consumers while messages flow, without blocking; :meth:`attached` returns them.
+        """Start to open more consumers while messages flow, without blocking.
+
+        :meth:`attached` returns them.
 
         :raises UsageError: the run cannot have these consumers.
         """
 
     def attached(self) -> Joined | None:
-        """Return the consumers of :meth:`attach` whose subscription was established since the last call, or None.
+        """Return the consumers of :meth:`attach` established since the last call, or None.
 
         Called between two calls of :meth:`poll`.
 
@@ -357,18 +374,19 @@ class Driver(Protocol):
         """
 
     def detach(self, places: Sequence[int]) -> None:
-        """Start to close these consumers while messages flow, without blocking and without losing messages.
+        """Start to close these consumers while messages flow.
 
-        Messages that they have not acknowledged go to the other consumers of their subscription;
-        messages that they have received are returned by :meth:`take`. A paused consumer may first
-        take messages that the broker would give to no other.
+        It does not block, and no message is lost. Messages that they have not acknowledged go to
+        the other consumers of their subscription; messages that they have received are returned by
+        :meth:`take`. A paused consumer may first take messages that the broker would give to no
+        other.
         """
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop these consumers from taking and acknowledging messages until :meth:`resume`, without blocking.
+        """Stop these consumers from taking and acknowledging messages.
 
-        Messages that the client fetched ahead stay with it, within its limit for that. Messages
-        taken before are still returned by
+        It does not block, and lasts until :meth:`resume`. Messages that the client fetched ahead
+        stay with it, within its limit for that. Messages taken before are still returned by
         :meth:`take`.
         """
 
@@ -402,14 +420,18 @@ class Driver(Protocol):
         """
 
     def poll(self, timeout_ns: int) -> None:
-        """Let the client do I/O, or wait; return after ``timeout_ns`` at the latest, and as soon as a stream with rejected messages may
-        have room.
+        """Let the client do I/O, or wait.
+
+        Return after ``timeout_ns`` at the latest, and as soon as a stream with rejected messages
+        may have room.
 
         :raises TargetError: the target is lost for good.
         """
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Return the durations of everything opened so far, ns, one value for each; empty if the client does not report them.
+        """Return the durations of everything opened so far, ns, one value for each.
+
+        It is empty if the client does not report them.
 
         ``connect``: from the first packet to the broker's welcome.
         ``subscribe``: from the request to its confirmation.
@@ -429,10 +451,11 @@ class Driver(Protocol):
         """
 
     def disconnected(self) -> str | None:
-        """Return what is not connected now ("producer of stream 3"), with the reason in parentheses if it is known; None if everything is.
+        """Return what is not connected now ("producer of stream 3").
 
-        The reason has the words :data:`NO_ANSWER` if the target is silent, as one that hangs, and
-        not if it rejects clients or is gone.
+        The reason is in parentheses if it is known. None if everything is connected. The reason has
+        the words :data:`NO_ANSWER` if the target is silent, as one that hangs, and not if it
+        rejects clients or is gone.
         """
 
     def close(self) -> None:
@@ -442,18 +465,25 @@ class Driver(Protocol):
         """
 
     def cleanup(self) -> None:
-        """Delete what :meth:`prepare` and the run created at the target (namespace, sessions, retained messages), and nothing else.
-        Called once, on the lead worker, after every driver of the run was closed.
+        """Delete what :meth:`prepare` and the run created at the target, and nothing else.
+
+        That is a namespace, sessions, retained messages. It is called once, on the lead worker,
+        after every driver of the run was closed.
         """
 
 
 # A protocol of its own, because a driver with one connection for
 # each worker has no connections to pace.
 class PacedConnections(Protocol):
-    """An additional method of drivers with one connection for each client: each connection starts at a given instant."""
+    """An additional method of drivers with one connection for each client.
+
+    Each connection starts at a given instant.
+    """
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
-        """Start the connections of the next :meth:`Driver.open_consumers` or :meth:`Driver.open_producers` at these instants.
+        """Start the next connections at these instants.
+
+        They are those of the next :meth:`Driver.open_consumers` or :meth:`Driver.open_producers`.
 
         :param due: ns, ascending, one for each connection in the order of that call.
         :param idle: called repeatedly while the connections are opened, so that other drivers of

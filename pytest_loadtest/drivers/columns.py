@@ -1,4 +1,7 @@
-"""Helpers for drivers: columns from a client library that answers and delivers one message at a time, and the limit of windows."""
+"""Helpers for drivers: answers and deliveries as columns, and the limit of windows.
+
+A client library answers and delivers one message at a time; drivers return columns.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ class ArrivedMessages:
         self.flags: list[int] = []
 
     def add(self, place: int, time: int, payload: Sequence[bytes]) -> None:
-        """Add messages that one consumer received at one instant, none of them marked as redelivered."""
+        """Add messages that one consumer received at one instant.
+
+        None of them is marked as redelivered.
+        """
         self.place.extend([place] * len(payload))
         self.time.extend([time] * len(payload))
         self.payload.extend(payload)
@@ -127,7 +133,9 @@ class ArrivedMessages:
 def positions_without_room(
     stream: NDArray[np.integer], room: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the ascending positions of messages that exceed the room of their stream: all after its first ``room[stream]``.
+    """Return the ascending positions of messages that exceed the room of their stream.
+
+    All after its first ``room[stream]``.
 
     :param stream: stream of each message, as an index into ``room``.
     :param room: number of messages that each stream can take now.

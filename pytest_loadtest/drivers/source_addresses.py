@@ -17,7 +17,7 @@ _BIND_ADDRESS_NO_PORT: Final = 24
 def addresses_from(
     host: str, port: int, source: str | None
 ) -> list[tuple[socket.AddressFamily, Any]]:
-    """Return the addresses of a host that can be reached from a source address, with their families.
+    """Return the addresses of a host that a source address can reach, with their families.
 
     :param source: None: any.
     :raises OSError: none is known.
@@ -39,7 +39,8 @@ def addresses_from(
         name = "IPv6" if family == socket.AF_INET6 else "IPv4"
         raise OSError(
             error.errno,
-            f"cannot connect from {source}: no {name} address of {host} is known ({error.strerror})",
+            f"cannot connect from {source}: no {name} address of {host} is known"
+            f" ({error.strerror})",
         ) from error
 
 
@@ -71,8 +72,10 @@ def connect_error(number: int, source: str | None) -> str:
         return reason
     low, high = ephemeral_range()
     return (
-        f"{reason}: {source or 'this address'} has {high - low + 1:,} ports for connections to one destination "
-        "(net.ipv4.ip_local_port_range), and a connection that was closed here keeps its port for a minute: widen it, or use more "
+        f"{reason}: {source or 'this address'} has {high - low + 1:,} ports for connections to one"
+        " destination "
+        "(net.ipv4.ip_local_port_range), and a connection that was closed here keeps its port for"
+        " a minute: widen it, or use more "
         "source addresses (sourceAddresses in the file of hosts)"
     )
 

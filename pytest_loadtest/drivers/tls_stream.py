@@ -48,7 +48,9 @@ class TlsStream(SocketReader):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._decrypt: Callable[[int, memoryview], int] = self.session.read  # type: ignore[assignment]  # with a buffer it returns a number
+        # With a buffer it returns a number.
+        self._decrypt: Callable[[int, memoryview], int]
+        self._decrypt = self.session.read  # type: ignore[assignment]
         self._raw = memoryview(bytearray(_READ))
         self._sealed = b""  # encrypted bytes that the kernel has not taken
         self._plain = 0  # number of plain bytes in them
@@ -124,7 +126,10 @@ class TlsStream(SocketReader):
         return taken
 
     def _flush(self) -> None:
-        """Write the encrypted bytes. :raises ssl.SSLWantWriteError: the kernel has not taken all."""
+        """Write the encrypted bytes.
+
+        :raises ssl.SSLWantWriteError: the kernel has not taken all.
+        """
         self._sealed += self._outgoing.read()
         if not self._try_to_flush():
             raise ssl.SSLWantWriteError

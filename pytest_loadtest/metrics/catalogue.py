@@ -7,6 +7,8 @@ reference tables. A new latency is a row here, its definition in numpy
 (:mod:`pytest_loadtest.metrics.stats`), its definition for Spark's workers
 (:mod:`pytest_loadtest.pipeline.kernel`), its property in
 :mod:`pytest_loadtest.results.latencies`, and its test.
+
+Every process reads the rows: the controller, the workers and Spark's workers.
 """
 
 from __future__ import annotations
@@ -393,14 +395,18 @@ def _apart(metric: Metric) -> Iterator[Metric]:
         )
 
 
+def _counted_latencies() -> dict[str, Metric]:
+    counted = dict(LATENCIES)
+    for attribute, metric in LATENCIES.items():
+        # Receive lag has no parts: the whole of it is the generator's.
+        if metric.lengthened_by and attribute != "receive_lag":
+            counted |= {part.attribute: part for part in _apart(metric)}
+    return counted
+
+
 # All kinds of latencies that are counted: those of the catalogue, and parts of them that only the
-# verdict needs. Receive lag has none: the whole of it is the generator's.
-COUNTED_LATENCIES: Final = LATENCIES | {
-    part.attribute: part
-    for attribute, metric in LATENCIES.items()
-    if metric.lengthened_by and attribute != "receive_lag"
-    for part in _apart(metric)
-}
+# verdict needs.
+COUNTED_LATENCIES: Final = _counted_latencies()
 # The metrics that are numbers of messages, by their attribute.
 COUNTED: Final = {
     metric.attribute: metric
@@ -410,12 +416,12 @@ COUNTED: Final = {
 
 
 def named(**properties: object) -> tuple[str, ...]:
-    """Return the ``slo`` keys of the metrics with all of these properties: ``named(form="count")``."""
-    return tuple(
-        name
-        for name, metric in OBJECTIVES.items()
-        if all(getattr(metric, key) == value for key, value in properties.items())
-    )
+    """Return the ``slo`` keys of the metrics with these properties: ``named(form="count")``."""
+    names = []
+    for name, metric in OBJECTIVES.items():
+        if all(getattr(metric, key) == value for key, value in properties.items()):
+            names.append(name)
+    return tuple(names)
 
 
 def needing(need: Need) -> tuple[str, ...]:

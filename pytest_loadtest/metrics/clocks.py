@@ -19,12 +19,16 @@ At each time it is what the two exchanges before allow or what the two after all
 more: then it also covers a clock that was set by less than can be found. Two on each side, so that
 one slow burst is bridged. Not covered is a clock that is set and set back before the third burst
 after.
+
+A thread of the controller makes the exchanges while load runs; the controller fits lines before and
+after it, and Spark's workers correct the times of rows by them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -128,42 +132,50 @@ def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
 
     :param exchanges: at least one, in the order in which they were made.
     """
-    kept = [exchange for burst in _bursts(exchanges) for exchange in _fastest(burst)]
+    kept: list[ClockExchange] = []
+    for burst in _bursts(exchanges):
+        kept += _fastest(burst)
     line = _fit_line(kept)
+    without_drift = replace(line, drift=0.0)
     return ClockFit(
         line=line,
         error=_largest_distance(_Bounds.of(kept, line), MOST_SLEW + abs(line.drift)),
         round_trip=min(exchange.round_trip for exchange in kept),
         exchanges=len(exchanges),
-        holds=not _is_set(_Bounds.of(exchanges, ClockLine(at=line.at, offset=line.offset))),
+        holds=not _is_set(_Bounds.of(exchanges, without_drift)),
     )
 
 
 def _fastest(burst: Sequence[ClockExchange]) -> list[ClockExchange]:
     """Return the fastest tenth of a burst, in the order in which the exchanges were made."""
     count = max(len(burst) // KEPT, 1)
-    return sorted(
-        sorted(burst, key=lambda exchange: exchange.round_trip)[:count],
-        key=lambda exchange: exchange.left,
-    )
+    fastest = sorted(burst, key=attrgetter("round_trip"))[:count]
+    return sorted(fastest, key=attrgetter("left"))
 
 
 def _fit_line(kept: Sequence[ClockExchange]) -> ClockLine:
     # The line is written around the last exchange: the next phase uses it from there on.
     last = kept[-1]
     # Small numbers: a float has 53 bits, and ns since the boot of a host may need more.
-    time = np.array([exchange.host - last.host for exchange in kept], np.float64)
-    offset = np.array([exchange.offset - last.offset for exchange in kept], np.float64)
+    time = (_column(kept, "host") - last.host).astype(np.float64)
+    offset = (_column(kept, "offset") - last.offset).astype(np.float64)
     # The error of an offset is in proportion to the round trip.
-    weight = 1 / np.maximum([exchange.round_trip for exchange in kept], 1)
-    drift, start = 0.0, float(np.average(offset, weights=weight))
+    weight = 1 / np.maximum(_column(kept, "round_trip"), 1)
+    drift = 0.0
+    start = float(np.average(offset, weights=weight))
     if np.ptp(time) >= DRIFT_AFTER:
         slope, intercept = np.polyfit(time, offset, 1, w=weight)
         # Beyond this it is noise or a step, and a line that is used for the next phase must not go
         # on with it.
         if abs(slope) <= MOST_SLEW:
-            drift, start = float(slope), float(intercept)
+            drift = float(slope)
+            start = float(intercept)
     return ClockLine(at=last.host, offset=last.offset + round(start), drift=drift)
+
+
+def _column(exchanges: Sequence[ClockExchange], name: str) -> NDArray[np.int64]:
+    """Return an attribute of all exchanges, ns."""
+    return np.array([getattr(exchange, name) for exchange in exchanges], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +195,14 @@ class _Bounds:
     def of(cls, exchanges: Sequence[ClockExchange], line: ClockLine) -> _Bounds:
         # The host answered when the line's clock showed this: differences are small, and exact as
         # floats.
-        shown = [line.to_controller(exchange.host) for exchange in exchanges]
-        first = exchanges[0].left
+        shown = np.array([line.to_controller(exchange.host) for exchange in exchanges], np.int64)
+        left = _column(exchanges, "left")
+        came = _column(exchanges, "came")
         return cls(
-            lowest=np.array(
-                [time - exchange.came for time, exchange in zip(shown, exchanges, strict=True)],
-                np.float64,
-            ),
-            highest=np.array(
-                [time - exchange.left for time, exchange in zip(shown, exchanges, strict=True)],
-                np.float64,
-            ),
-            began=np.array([exchange.left - first for exchange in exchanges], np.float64),
-            ended=np.array([exchange.came - first for exchange in exchanges], np.float64),
+            lowest=(shown - came).astype(np.float64),
+            highest=(shown - left).astype(np.float64),
+            began=(left - left[0]).astype(np.float64),
+            ended=(came - left[0]).astype(np.float64),
         )
 
     def mirrored(self) -> _Bounds:
@@ -236,12 +243,9 @@ def _largest_above(bounds: _Bounds, rate: float) -> float:
     after[1:] = np.minimum(after[1:], after[:-1])
     before[:-1] = np.minimum(before[:-1], before[1:])
     # Between two exchanges these lines are highest at the other exchange.
-    return float(
-        max(
-            (after[:-1] + rate * bounds.ended[1:]).max(),
-            (before[1:] - rate * bounds.began[:-1]).max(),
-        )
-    )
+    highest_after = (after[:-1] + rate * bounds.ended[1:]).max()
+    highest_before = (before[1:] - rate * bounds.began[:-1]).max()
+    return float(max(highest_after, highest_before))
 
 
 def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
@@ -297,12 +301,11 @@ class Correction:
 
     def apply(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the corrected times, ns of the controller's clock."""
-        used, better = self.used, self.better
+        used = self.used
+        better = self.better
         # Both lines are functions of the host's time, which follows from the recorded time by the
-        # line that made it.
-        elapsed = (times - (used.at - used.offset)) / (
-            1 - used.drift
-        )  # of the host's clock, since `used.at`: small, so exact as float
+        # line that made it. The time since `used.at` is small, so it is exact as a float.
+        elapsed = (times - (used.at - used.offset)) / (1 - used.drift)
         change = (
             used.offset
             - better.offset
@@ -318,8 +321,8 @@ class Correction:
         Intended times are the controller's already: it names the start of a phase. 0 is no time:
         the message was not sent, or not acked.
         """
-        stamped = {name: rows[name] for name in ("sent", "acked", "received") if name in rows}
-        return {
-            **rows,
-            **{name: np.where(times == 0, 0, self.apply(times)) for name, times in stamped.items()},
-        }
+        corrected = dict(rows)
+        for name in ("sent", "acked", "received"):
+            if name in rows:
+                corrected[name] = np.where(rows[name] == 0, 0, self.apply(rows[name]))
+        return corrected

@@ -1,4 +1,8 @@
-"""The plan of a run and its workers' own counts: the two sides with which samples are compared."""
+"""The plan of a run and its workers' own counts: the two sides with which samples are compared.
+
+The controller reads both from the run's folder after the load, and gives the plan to Spark's
+workers. A worker's process makes its own evidence at the end of a phase.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +57,8 @@ class Expected:
         none; None without pauses.
     :param within_hosts: ``complete`` of :class:`~pytest_loadtest.metrics.clocks.WithinHosts`.
     :ivar spans: ``windows`` and ``tenths``, if they are measured and the phase has room for them.
-        :ivar slice_cut: the phase cut at those; None without any. :ivar cut: the phase cut at its
-        intervals too, for latencies.
+    :ivar slice_cut: the phase cut at those; None without any.
+    :ivar cut: the phase cut at its intervals too, for latencies.
     :param planned: the requested load, with which the offered one is compared; None if it is
         unknown, and for a stage.
     :ivar planned_windows: its windows; empty without it.
@@ -90,37 +94,34 @@ class Expected:
     cut: Boundaries | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Compute the cuts of the phase once; they are pickled for Spark's workers with the rest."""
-        measured = {
-            "windows": None if self.window is None else windows(self.duration, self.window),
-            "tenths": tenths(self.duration) if self.drift else None,
-        }
-        spans = {name: part for name, part in measured.items() if part is not None}
-        edges = [part.start // SECOND for part in spans.values()]
-        # The first tenth's end is a cut of its own: unlike a window's end, no other part begins
-        # there.
-        edges += [spans["tenths"].end[:1] // SECOND] if "tenths" in spans else []
+        """Compute the cuts of the phase once; they are pickled for Spark's workers."""
+        spans: dict[str, Spans] = {}
+        edges = []
+        if self.window is not None and (parts := windows(self.duration, self.window)):
+            spans["windows"] = parts
+            edges.append(parts.start // SECOND)
+        if self.drift and (parts := tenths(self.duration)):
+            spans["tenths"] = parts
+            # The first tenth's end is a cut of its own: unlike a window's end, no other part begins
+            # there.
+            edges += [parts.start // SECOND, parts.end[:1] // SECOND]
+        slice_cut = Boundaries(*edges) if spans else None
+        cut = None
+        if spans or self.intervals:
+            cut = Boundaries(*edges, self.interval_spans.start // SECOND)
+        planned_windows = self.planned.windows(self.duration) if self.planned else ()
+
         # The dataclass is frozen, and these fields are derived from the others.
-        object.__setattr__(
-            self,
-            "planned_windows",
-            tuple(self.planned.windows(self.duration)) if self.planned else (),
-        )
+        object.__setattr__(self, "planned_windows", tuple(planned_windows))
         object.__setattr__(self, "spans", spans)
-        object.__setattr__(self, "slice_cut", Boundaries(*edges) if spans else None)
-        object.__setattr__(
-            self,
-            "cut",
-            Boundaries(*edges, self.interval_spans.start // SECOND)
-            if spans or self.intervals
-            else None,
-        )
+        object.__setattr__(self, "slice_cut", slice_cut)
+        object.__setattr__(self, "cut", cut)
 
     def slices(self, metric: Metric) -> bool:
-        """Return whether the latencies of this metric are counted for each piece of the cut phase."""
-        return self.cut is not None and (
-            metric.per_interval or (metric.per_window and bool(self.spans))
-        )
+        """Return whether the latencies of a metric are counted for each piece of the phase."""
+        if self.cut is None:
+            return False
+        return metric.per_interval or (metric.per_window and bool(self.spans))
 
     def within_host(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Return a mask of the copies whose producer and consumer are on one host.
@@ -137,22 +138,18 @@ class Expected:
 
         :param count: counts them.
         """
-        return (
-            None
-            if self.stream_hosts is None
-            else WithinHosts(deliveries=count(), complete=self.within_hosts)
-        )
+        if self.stream_hosts is None:
+            return None
+        return WithinHosts(deliveries=count(), complete=self.within_hosts)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         """Return received − due of each copy, ns.
 
         :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
         """
-        due = (
-            copies["intended"]
-            if self.delays is None
-            else self.delays.due(copies["stream"], copies["seq"], copies["intended"])
-        )
+        due = copies["intended"]
+        if self.delays is not None:
+            due = self.delays.due(copies["stream"], copies["seq"], due)
         late: NDArray[np.int64] = copies["received"] - due
         return late
 
@@ -212,8 +209,8 @@ class WorkerEvidence:
     """Load of one worker's process in the measured phase: the evidence for *generator-limited*.
 
     :param cpu: CPU time over wall time; 1.0 is one core.
-    :param stalled: ns by which its loop woke up late, summed over wake-ups later than 50 ms. :param
-        longest_stall: ns.
+    :param stalled: ns by which its loop woke up late, summed over wake-ups later than 50 ms.
+    :param longest_stall: ns.
     :param gc: ns in garbage collection pauses.
     :param latencies: the kinds that the catalogue marks ``per_worker``, of the messages that it
         sent, or took.
@@ -240,6 +237,7 @@ class WorkerEvidence:
         """
         # Sums are divided in proportion to the part of each second in the slice. The longest stall
         # is not: it counts in full if its second touches the slice.
+        # Of a phase of 2.5 s the slice from 0.5 s to 2.5 s has the shares [0.5, 1, 1].
         edges = np.minimum(np.arange(len(self.seconds) + 1) * SECOND, phase)
         overlap = np.minimum(edges[1:], start + duration) - np.maximum(edges[:-1], start)
         share = np.maximum(overlap, 0) / np.maximum(np.diff(edges), 1)

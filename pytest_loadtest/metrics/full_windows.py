@@ -1,5 +1,6 @@
-"""Messages that were dropped because the in-flight windows of their streams were full, by topic;
-the definitions and Spark share this code.
+"""Messages that were dropped because the in-flight windows of their streams were full, by topic.
+
+The definitions share this code with the controller, which assembles the counts of Spark's workers.
 
 They have ``Status.BLOCKED``. A topic stood before full windows from the intended time of its first
 such message until the latest instant up to which such a message had waited (intended + blocked),

@@ -1,5 +1,8 @@
 """The longest time without delivery of each subscription of each topic.
 
+The definitions share this code with Spark's workers, which reduce receipts to cells, and with the
+controller, which merges the cells and has the receipts of suspect ones looked at again.
+
 A pause of some topics is a small share of all messages: percentiles of latency over a long run do
 not show it, nor how long it was.
 
@@ -102,14 +105,12 @@ def gap_latencies(measured: DeliveryGaps, without: DeliveryGaps | None) -> dict[
     gaps = measured.histogram()
     if gaps is None:
         return {}
-    earlier = None if without is None else without.histogram()
-    if earlier is None:
-        return {"delivery_gap": gaps}
-    return {
-        "delivery_gap": gaps,
-        with_own("delivery_gap"): gaps,
-        without_own("delivery_gap"): earlier,
-    }
+    latencies = {"delivery_gap": gaps}
+    gaps_without = without.histogram() if without else None
+    if gaps_without is not None:
+        latencies[with_own("delivery_gap")] = gaps
+        latencies[without_own("delivery_gap")] = gaps_without
+    return latencies
 
 
 def gap_cells(times: Column, run: Expected) -> Column:
@@ -149,23 +150,23 @@ def gaps_of_cells(run: Expected, cells: Mapping[str, Column]) -> Mapping[str, Co
     """
     pair = _pairs(run, cells)
     order = np.lexsort((cells["first"], pair))
-    pair, first, last, n = (
-        pair[order],
-        cells["first"][order],
-        cells["last"][order],
-        cells["n"][order],
-    )
+    pair = pair[order]
+    first = cells["first"][order]
+    last = cells["last"][order]
+
+    # Pairs [0, 0, 2] begin at the cells [0, 2] and end at [1, 2].
     begins = np.flatnonzero(np.diff(pair, prepend=-1))
     ends = np.append(begins[1:], len(pair))[: len(begins)] - 1
     before = np.roll(last, 1)
     before[begins] = run.start
-    two = n == 2
+    after = np.maximum(last[ends], run.start + run.duration)
+    two = cells["n"][order] == 2
+
+    # the gap before each cell, that after the last cell of each pair, and those inside of cells
     return {
         "pair": np.concatenate([pair, pair[ends], pair[two]]),
         "began": np.concatenate([before, last[ends], first[two]]),
-        "ended": np.concatenate(
-            [first, np.maximum(last[ends], run.start + run.duration), last[two]]
-        ),
+        "ended": np.concatenate([first, after, last[two]]),
     }
 
 
@@ -183,16 +184,10 @@ def longest_of_each(key: Column, began: Column, ended: Column) -> tuple[Column, 
     """Return the keys, each once and in order, with the longest gap of each; the earliest one of
     several that are equally long.
     """
-    order = np.lexsort((began, key))
-    key, began, ended = key[order], began[order], ended[order]
-    begins = np.flatnonzero(np.diff(key, prepend=-1))
-    if not len(begins):
-        return key, began, ended
-    length = ended - began
-    longest = np.maximum.reduceat(length, begins)
-    hits = np.flatnonzero(length == np.repeat(longest, np.diff(begins, append=len(key))))
-    hits = hits[np.diff(key[hits], prepend=-1) != 0]
-    return key[hits], began[hits], ended[hits]
+    # By key, then from the longest on, then from the earliest on: the first row of each key.
+    order = np.lexsort((began, began - ended, key))
+    rows = order[np.diff(key[order], prepend=-1) != 0]
+    return key[rows], began[rows], ended[rows]
 
 
 def suspect_cells(

@@ -3,6 +3,9 @@
 The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(log2 v) - b, 0)``.
 With ``b`` = 10 that is the counts index of an HdrHistogram (hdrhistogram.org) with lowest value 1
 ns and three significant digits.
+
+Spark's workers and the threads of workers count values into buckets; the controller merges the
+counts, and the verdict and reports read percentiles.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +69,9 @@ class Histogram:
         of the latter.
         """
         at = rank(p, self.n + never_came)
-        return self.at(at) if at <= self.n else math.inf
+        if at > self.n:
+            return math.inf
+        return self.at(at)
 
     def at(self, at: int) -> int:
         """Return the value at a rank, counted from 1, ns."""
@@ -76,7 +82,7 @@ class Histogram:
 
     def above(self, bound: float) -> int:
         """Return the number of values above the bound, by the midpoint of their bucket."""
-        return int(self.count[[_middle(index) > bound for index in self.index.tolist()]].sum())
+        return int(self.count[midpoint(self.index) > bound].sum())
 
     def without(self, part: Histogram) -> Histogram | None:
         """Return the histogram without the values of a part of it; None if none remain.
@@ -88,12 +94,18 @@ class Histogram:
         kept = np.flatnonzero(count)
         if not len(kept):
             return None
-        lowest, highest = _middle(int(self.index[kept[0]])), _middle(int(self.index[kept[-1]]))
+
+        minimum = self.minimum
+        if part.minimum <= minimum:
+            minimum = max(_middle(int(self.index[kept[0]])), minimum)
+        maximum = self.maximum
+        if part.maximum >= maximum:
+            maximum = min(_middle(int(self.index[kept[-1]])), maximum)
         return Histogram(
             index=self.index[kept],
             count=count[kept],
-            minimum=self.minimum if part.minimum > self.minimum else max(lowest, self.minimum),
-            maximum=self.maximum if part.maximum < self.maximum else min(highest, self.maximum),
+            minimum=minimum,
+            maximum=maximum,
             total=self.total - part.total,
             negative=self.negative - part.negative,
         )
@@ -105,17 +117,20 @@ class Histogram:
         if many >= self.n:
             return None
         # Counts are removed from the last bucket downwards until ``many`` are gone; one bucket can
-        # lose a part of its values.
-        left = self.count - np.diff(np.minimum(np.cumsum(self.count[::-1]), many), prepend=0)[::-1]
+        # lose a part of its values. Five of the counts [4, 3, 3]: [0, 2, 3] are gone.
+        from_last = np.minimum(np.cumsum(self.count[::-1]), many)
+        gone = np.diff(from_last, prepend=0)[::-1]
+        left = self.count - gone
         kept = np.flatnonzero(left)
-        gone = sum(
-            _middle(index) * taken
-            for index, taken in zip(self.index.tolist(), (self.count - left).tolist(), strict=True)
-            if taken
-        )
+        # Python's integers, because the sum may not fit 64 bits
+        gone_total = sum(map(mul, midpoint(self.index).tolist(), gone.tolist()))
         return replace(
-            self, index=self.index[kept], count=left[kept], maximum=self.at(self.n - many), total=max(self.total - gone, 0),
-        )  # fmt: skip
+            self,
+            index=self.index[kept],
+            count=left[kept],
+            maximum=self.at(self.n - many),
+            total=max(self.total - gone_total, 0),
+        )
 
 
 def rank(p: float, n: int) -> int:
@@ -170,7 +185,7 @@ def exact_total(values: NDArray[np.int64]) -> int:
 
 
 def join_total(high: int, low: int) -> int:
-    """Return the sum of values from the sums of their two halves, ``v >> HALF`` and the bits below."""
+    """Return the sum of values from those of their halves, ``v >> HALF`` and the bits below."""
     return (high << HALF) + low
 
 
@@ -193,10 +208,10 @@ def histogram(values: NDArray[np.int64]) -> Histogram | None:
 
 def document(histogram: Histogram) -> dict[str, Any]:
     """Return the histogram as JSON values, which :func:`of_document` reads."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in asdict(histogram).items()
-    }
+    values = asdict(histogram)
+    for name in ("index", "count"):
+        values[name] = values[name].tolist()
+    return values
 
 
 def of_document(document: Mapping[str, Any]) -> Histogram:
@@ -204,12 +219,13 @@ def of_document(document: Mapping[str, Any]) -> Histogram:
 
     :raises KeyError, TypeError, ValueError: they are not a histogram's.
     """
-    index, count = (np.array(document[name], np.int64) for name in ("index", "count"))
-    minimum, maximum, total, negative = (
-        int(document[name]) for name in ("minimum", "maximum", "total", "negative")
-    )
     return Histogram(
-        index=index, count=count, minimum=minimum, maximum=maximum, total=total, negative=negative
+        index=np.array(document["index"], np.int64),
+        count=np.array(document["count"], np.int64),
+        minimum=int(document["minimum"]),
+        maximum=int(document["maximum"]),
+        total=int(document["total"]),
+        negative=int(document["negative"]),
     )
 
 
@@ -223,11 +239,10 @@ def merge(histograms: Iterable[Histogram | None]) -> Histogram | None:
     # Unbuffered: several parts can have the same bucket, and ``count[place] += …`` would add one of
     # them only.
     np.add.at(count, place, np.concatenate([part.count for part in parts]))
+    minimum = min(part.minimum for part in parts)
+    maximum = max(part.maximum for part in parts)
+    total = sum(part.total for part in parts)
+    negative = sum(part.negative for part in parts)
     return Histogram(
-        index=index,
-        count=count,
-        minimum=min(part.minimum for part in parts),
-        maximum=max(part.maximum for part in parts),
-        total=sum(part.total for part in parts),
-        negative=sum(part.negative for part in parts),
+        index=index, count=count, minimum=minimum, maximum=maximum, total=total, negative=negative
     )

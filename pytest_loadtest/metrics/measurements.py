@@ -1,6 +1,8 @@
 """The measurements of one run.
 
 None always means "not measured" or "not applicable", never zero.
+
+The controller assembles them after the load; the verdict, reports and the body of a test read them.
 """
 
 from __future__ import annotations
@@ -137,12 +139,19 @@ class Series:
         # A second without latencies is NaN and not 0, which would be the best value.
         times = np.full((length, 4), np.nan)
         times[seconds] = latency
+        lag = None if np.isnan(times[:, 3]).all() else times[:, 3]
         return cls(
-            offered=offered, sent=sent, acked=acked, received=received,
-            end_to_end_p50=times[:, 0], end_to_end_p99=times[:, 1], end_to_end_max=times[:, 2],
-            missing=kept * subscriptions - came if subscriptions else None, blocked=blocked,
-            receive_lag_max=None if np.isnan(times[:, 3]).all() else times[:, 3],
-        )  # fmt: skip
+            offered=offered,
+            sent=sent,
+            acked=acked,
+            received=received,
+            end_to_end_p50=times[:, 0],
+            end_to_end_p99=times[:, 1],
+            end_to_end_max=times[:, 2],
+            missing=kept * subscriptions - came if subscriptions else None,
+            blocked=blocked,
+            receive_lag_max=lag,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,9 +218,8 @@ class Measurements:
     :param rate: offered msg/s.
     :param subscriptions: per topic.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
-        ``end_to_end``, ``send_delay`` …;
-        :mod:`pytest_loadtest.metrics.stats` defines each. A kind without values, or that does not
-            apply to the run, is missing.
+        ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
+        without values, or that does not apply to the run, is missing.
     :param blocked: ns, summed over messages, sent or dropped.
     :param full_windows: the messages that were dropped because of full windows; None if there are
         none.
@@ -287,8 +295,11 @@ class Measurements:
         return self.clock_error_of(1)
 
     def clock_error_of(self, clocks: int) -> int:
-        """Return the bound for a latency whose ends are stamped by the clocks of so many hosts, ns."""
-        return 0 if self.one_clock else sum(sorted(clock.error for clock in self.clocks)[-clocks:])
+        """Return the bound for a latency whose ends are stamped by so many hosts' clocks, ns."""
+        if self.one_clock:
+            return 0
+        errors = sorted(clock.error for clock in self.clocks)
+        return sum(errors[-clocks:])
 
     @property
     def one_clock(self) -> bool:
@@ -342,7 +353,8 @@ class Measurements:
             case "completions":
                 # No count has the messages that every subscription received; their number is that
                 # of the latencies.
-                return counted.offered - (self.latencies[kind].n if kind in self.latencies else 0)
+                complete = self.latencies[kind].n if kind in self.latencies else 0
+                return counted.offered - complete
             case "subscriptions":
                 return self.silent.pairs if self.silent else 0
         return 0
@@ -351,16 +363,21 @@ class Measurements:
         """Return the number of deliveries whose receive lag is unknown although that of others is
         known; 0 for other kinds.
         """
-        counted = self if part is None else part
-        lag = counted.latencies.get(kind) if kind == "receive_lag" else None
-        return 0 if lag is None else (self.counts if part is None else part).received - lag.n
+        if kind != "receive_lag":
+            return 0
+        lag = (part or self).latencies.get(kind)
+        if lag is None:
+            return 0
+        return (part or self.counts).received - lag.n
 
     @property
     def own_drops(self) -> int:
         """Number of messages that were dropped although no full window caused most of their delay:
         the generator's doing.
         """
-        return self.counts.dropped - (self.full_windows.dropped if self.full_windows else 0)
+        if self.full_windows is None:
+            return self.counts.dropped
+        return self.counts.dropped - self.full_windows.dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,22 @@ whether they were sent or dropped. The planned amount of a window, in messages o
 integral of the planned rate. It is computed here from the steps of the plan, and not from the
 pacing by which workers schedule messages, because otherwise a wrong schedule would agree with
 itself.
+
+The controller calls this after the load: it records the plan in the run's folder, and assembles the
+counts of Spark's workers, which look up the window of each message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.message.size_mix import SizeMix  # noqa: TC001 - get_type_hints of run.json looks it up
+# not only for types: get_type_hints of run.json looks it up
+from pytest_loadtest.message.size_mix import SizeMix  # noqa: TC001
 from pytest_loadtest.metrics.time_slices import INTERVAL
 from pytest_loadtest.values.quantities import SECOND
 
@@ -91,15 +96,14 @@ class PlannedLoad:
         messages or bytes.
         """
         rates = np.array([step.rate for step in self.steps])
-        # The last step never ends, so it is cut nowhere.
-        starts = np.concatenate(
-            [[0], np.cumsum([step.length for step in self.steps[:-1]], dtype=np.int64)]
-        ).astype(np.int64)
-        before = np.concatenate([[0.0], np.cumsum(rates[:-1] * np.diff(starts) / SECOND)])
+        # The last step never ends, so it is cut nowhere. Steps of 2 s, 3 s and no end at 10/s, 20/s
+        # and 5/s start at 0 s, 2 s and 5 s, before which 0, 20 and 80 are due.
+        lengths = np.array([step.length for step in self.steps[:-1]], np.int64)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        before = np.concatenate([[0.0], np.cumsum(rates[:-1] * lengths / SECOND)])
         step = np.searchsorted(starts, instants, side="right") - 1
-        amounts: NDArray[np.float64] = (
-            before[step] + rates[step] * (instants - starts[step]) / SECOND
-        )
+        within = rates[step] * (instants - starts[step]) / SECOND
+        amounts: NDArray[np.float64] = before[step] + within
         return amounts
 
     def windows(self, duration: int) -> list[PlannedWindow]:
@@ -107,30 +111,35 @@ class PlannedLoad:
 
         :param duration: ns.
         """
-        stages = [stage for stage in self.stages if stage.start < duration] or [
-            PlannedStage(name="", start=0)
-        ]
-        ends = [stage.start for stage in stages[1:]] + [duration]
-        edges: list[tuple[str, int]] = []
-        for stage, end in zip(stages, ends, strict=True):
+        stages = [stage for stage in self.stages if stage.start < duration]
+        if not stages:
+            stages = [PlannedStage(name="", start=0)]
+        names: list[str] = []
+        edges: list[int] = []
+        for stage, after in zip_longest(stages, stages[1:]):
+            end = after.start if after else duration
             count = max((end - stage.start) // INTERVAL, 1)
-            edges += [(stage.name, stage.start + number * INTERVAL) for number in range(count)]
-        bounds = np.array([start for _, start in edges] + [duration], np.int64)
-        amounts = np.diff(self.amounts(bounds)).tolist()
-        return [
-            PlannedWindow(
-                stage=stage, start=start, end=end, amount=amount, mix=self._mix(start, end)
-            )
-            for (stage, start), end, amount in zip(edges, bounds[1:].tolist(), amounts, strict=True)
-        ]
+            names += [stage.name] * count
+            edges += range(stage.start, stage.start + count * INTERVAL, INTERVAL)
+        edges.append(duration)
+        amounts = np.diff(self.amounts(np.array(edges, np.int64))).tolist()
+        windows = []
+        for name, (start, end), amount in zip(names, pairwise(edges), amounts, strict=True):
+            mix = self._mix(start, end)
+            windows.append(PlannedWindow(stage=name, start=start, end=end, amount=amount, mix=mix))
+        return windows
 
     def _mix(self, start: int, end: int) -> SizeMix | None:
         """Return the sizes from which all messages between two instants are drawn; None if they
         change in between.
         """
-        if any(start < sizes.at < end for sizes in self.sizes):
-            return None
-        return next((sizes.mix for sizes in reversed(self.sizes) if sizes.at <= start), None)
+        mix = None
+        for sizes in self.sizes:
+            if start < sizes.at < end:
+                return None
+            if sizes.at <= start:
+                mix = sizes.mix
+        return mix
 
     @property
     def largest(self) -> int:
@@ -209,9 +218,15 @@ def offered_windows(
     """
     if load is None:
         return ()
-    return tuple(
-        OfferedWindow(
-            planned=window, in_bytes=load.in_bytes, largest=load.largest, messages=count, size=size
+    windows = []
+    for window, count, size in zip(planned, messages, sizes, strict=True):
+        windows.append(
+            OfferedWindow(
+                planned=window,
+                in_bytes=load.in_bytes,
+                largest=load.largest,
+                messages=count,
+                size=size,
+            )
         )
-        for window, count, size in zip(planned, messages, sizes, strict=True)
-    )
+    return tuple(windows)

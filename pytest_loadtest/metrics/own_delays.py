@@ -1,6 +1,6 @@
 """The part of each latency that the generator's own delays explain (decision 049).
 
-Definitions and Spark share this code.
+The definitions and Spark's workers share this code.
 
 Workers record the *pauses* of their loops: times in which they neither sent nor looked at their
 connections. From these and from the delays of the message itself follows, for each message and
@@ -8,8 +8,8 @@ copy, the time that the generator may have added:
 
 - *Before the target*: a sent row has the own send delay, which counts if it is longer than
   :data:`~pytest_loadtest.metrics.pauses.SHORTEST`. For copies, the producer's worker records its
-      late sends in steps (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a
-      message was sent at least.
+  late sends in steps (:mod:`pytest_loadtest.engine.late_sends`), from which follows how late a
+  message was sent at least.
 - *After the target*: what came in a pause of the worker that took it may have been there since the
   pause began, or since it was sent. A copy with a known receive lag has a stamp of the kernel, and
   the lag shows by how much that can be late.
@@ -52,8 +52,9 @@ def of_acknowledgements(acked: Rows, run: Expected) -> NDArray[np.int64]:
     unknown = np.full(len(own), _UNKNOWN)
     for mine, pauses in _workers(acked, "worker", run):
         waited = pauses.waited(acked["acked"][mine], acked["sent"][mine], unknown[mine])
-        # A short pause changes no stamp of the kernel.
-        own[mine] += np.where(waited > STALL, waited, 0) if pauses.exact else waited
+        if pauses.exact:  # a short pause changes no stamp of the kernel
+            waited[waited <= STALL] = 0
+        own[mine] += waited
     return own
 
 
@@ -74,11 +75,11 @@ def of_copies(
     """
     if not run.pauses:
         return np.zeros(len(copies["received"]), np.int64)
-    due = copies["intended"] if due is None else due
+    if due is None:
+        due = copies["intended"]
     # A message that was sent late could not come earlier; one that came had been sent.
-    floor = np.maximum(
-        due, np.minimum(copies["intended"] + _before_target(copies, run), copies["received"])
-    )
+    sent = np.minimum(copies["intended"] + _before_target(copies, run), copies["received"])
+    floor = np.maximum(due, sent)
     part = floor - due
     lag = copies["lag"].astype(np.int64)
     lag = np.where(lag < 0, _UNKNOWN, lag * MICROSECOND)
@@ -97,9 +98,8 @@ def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:
 def _before_target(copies: Rows, run: Expected) -> NDArray[np.int64]:
     late = np.zeros(len(copies["intended"]), np.int64)
     if run.stream_workers is not None:
-        for mine, pauses in _workers(
-            {"sender": run.stream_workers[copies["stream"]]}, "sender", run
-        ):
+        senders = {"sender": run.stream_workers[copies["stream"]]}
+        for mine, pauses in _workers(senders, "sender", run):
             late[mine] = pauses.until_sent(copies["intended"][mine])
     return late
 
@@ -113,11 +113,13 @@ def _workers(
     """
     if not run.pauses or not len(rows[name]):
         return
-    first, last = int(rows[name].min()), int(rows[name].max())
+    first = int(rows[name].min())
+    last = int(rows[name].max())
     for number in range(max(first, 0), last + 1):
-        if len(run.pauses[number].begin) or len(run.pauses[number].due):
-            # Fast path: a file has the rows of one worker.
-            yield (
-                slice(None) if first == last else np.flatnonzero(rows[name] == number),
-                run.pauses[number],
-            )
+        pauses = run.pauses[number]
+        if not len(pauses.begin) and not len(pauses.due):
+            continue
+        if first == last:  # fast path: a file has the rows of one worker
+            yield slice(None), pauses
+        else:
+            yield np.flatnonzero(rows[name] == number), pauses

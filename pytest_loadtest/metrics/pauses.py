@@ -1,5 +1,8 @@
 """The pauses and late sends of a worker's loop, and which stamps each can have made late (decision
-049).
+049): those in it, those that follow it closely, and for as long again those after a stall.
+
+A worker records them (:mod:`pytest_loadtest.engine.pauses`); the controller reads them from its
+manifest, and Spark's workers ask them about each row.
 """
 
 from __future__ import annotations
@@ -61,21 +64,19 @@ class Pauses:
 
     def __post_init__(self) -> None:
         """Find the stalls, and the times in which stamps can be late."""
-        stall = self.until - self.since > STALL
-        since, until = self.since[stall], self.until[stall]
-        # The stall among it and all earlier ones whose consequences last longest, for each.
-        ends = 2 * until - since
+        is_stall = self.until - self.since > STALL
+        end_of_effect = np.where(is_stall, 2 * self.until - self.since, self.until + SHORTEST)
+
+        # The stall among it and all earlier ones whose consequences last longest, for each: if they
+        # last until 9, 7 and 12, the stalls 0, 0 and 2.
+        ends = end_of_effect[is_stall]
         reaches = ends == np.maximum.accumulate(ends)
+        farthest = np.maximum.accumulate(np.where(reaches, np.arange(len(ends)), 0))
+
         # The dataclass is frozen, and these fields are derived from the others.
-        object.__setattr__(self, "_stalls", (since, until))
-        object.__setattr__(
-            self, "_farthest", np.maximum.accumulate(np.where(reaches, np.arange(len(ends)), 0))
-        )
-        object.__setattr__(
-            self,
-            "_edges",
-            _union(self.since, np.where(stall, 2 * self.until - self.since, self.until + SHORTEST)),
-        )
+        object.__setattr__(self, "_stalls", (self.since[is_stall], self.until[is_stall]))
+        object.__setattr__(self, "_farthest", farthest)
+        object.__setattr__(self, "_edges", _union(self.since, end_of_effect))
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any], correction: Correction | None = None) -> Self:
@@ -86,12 +87,13 @@ class Pauses:
         :raises KeyError, TypeError, ValueError: they are not a manifest's.
         """
         columns = [np.array(document[name], np.int64) for name in COLUMNS]
-        if len({len(column) for column in columns}) > 1:
+        if len(set(map(len, columns))) > 1:
             raise ValueError("pauses have columns of different lengths")
         edges = np.stack(columns[:2], axis=1).ravel()
         if (np.diff(edges) < 0).any():
             raise ValueError("pauses are not in the order of time")
-        due, sent = (np.array(document["late"][name], np.int64) for name in LATE_COLUMNS)
+        due = np.array(document["late"]["due"], np.int64)
+        sent = np.array(document["late"]["sent"], np.int64)
         if len(due) != len(sent):
             raise ValueError("late sends have columns of different lengths")
         if (np.diff(due) < 0).any():
@@ -142,27 +144,27 @@ class Pauses:
         # not.
         affected = np.flatnonzero(np.searchsorted(self._edges, times, side="left") & 1)
         if len(affected):
-            times, floor, lag = times[affected], floor[affected], lag[affected]
-            part[affected] = np.maximum(
-                self._in_pause(times, floor, lag), self._after_stall(times, floor)
-            )
+            times = times[affected]
+            floor = floor[affected]
+            in_pause = self._in_pause(times, floor, lag[affected])
+            part[affected] = np.maximum(in_pause, self._after_stall(times, floor))
         return part
 
     def _in_pause(
         self, times: NDArray[np.int64], floor: NDArray[np.int64], lag: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         place = np.searchsorted(self.since, times, side="left") - 1
-        since, until = self.since[place], self.until[place]
+        since = self.since[place]
+        until = self.until[place]
         # What a client stamps itself has the time of its first look after the pause, or a little
         # later.
-        follows = times < until + SHORTEST
-        most = np.where((place >= 0) & follows, np.maximum(times - np.maximum(since, floor), 0), 0)
+        affected = (place >= 0) & (times < until + SHORTEST)
+        most = np.where(affected, np.maximum(times - np.maximum(since, floor), 0), 0)
         # The lag of a copy in a pause is the longest that it can have had; the part after the stamp
         # is not in its latency.
         before_stamp = np.clip(lag - (until - times), 0, most) * (times < until)
-        part: NDArray[np.int64] = np.where(
-            lag >= 0, before_stamp, np.minimum(most, np.maximum(until - since, 0))
-        )
+        without_lag = np.minimum(most, np.maximum(until - since, 0))
+        part: NDArray[np.int64] = np.where(lag >= 0, before_stamp, without_lag)
         return part
 
     def _after_stall(self, times: NDArray[np.int64], floor: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -172,7 +174,8 @@ class Pauses:
         place = np.searchsorted(all_since, times, side="left") - 1
         begun = place >= 0
         place = self._farthest[place]
-        since, until = all_since[place], all_until[place]
+        since = all_since[place]
+        until = all_until[place]
         length = until - since
         affected = begun & (times >= until) & (times < until + length)
         most = np.maximum(times - np.maximum(since, floor), 0)

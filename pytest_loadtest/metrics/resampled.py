@@ -10,6 +10,8 @@ Two runs are compared by the ratio of their figures. Its interval is Welch's for
 Student's t with the degrees of freedom of so many blocks. It covers variation *within* a run. A
 difference between runs that lasts for a whole run (the placement of a process, another tenant of
 the host) is not visible in a single run, and not part of any interval here.
+
+The controller calls this for the verdict on a regression, and the commands that compare runs.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 
 # Blocks are longer than the queues and stalls that make neighbouring seconds alike;
 # benchmarks/regression_power.py compares other lengths.
-SHORTEST, LONGEST = 2 * SECOND, 5 * SECOND
+SHORTEST: Final = 2 * SECOND
+LONGEST: Final = 5 * SECOND
 # The fewest blocks for an estimate, which are 20 s.
 FEWEST: Final = 10
 # The most blocks of a long run; more would cost time and add nothing.
@@ -82,16 +85,23 @@ def latency_errors(
     """
     size = _size(len(blocks), block)
     whole = len(blocks) // size
-    index = np.array(sorted({at for counts in blocks for at in counts or ()}), np.int64)
-    if whole < FEWEST or not len(index):
+    used: set[int] = set()
+    for counts in blocks:
+        used.update(counts or ())
+    if whole < FEWEST or not used:
         return [None] * len(percentiles), whole
-    table, place = np.zeros((whole, len(index))), {at: i for i, at in enumerate(index.tolist())}
+
+    # (blocks for resampling, HDR buckets): the number of messages
+    index = np.array(sorted(used), np.int64)
+    table = np.zeros((whole, len(index)))
     for number, counts in enumerate(blocks[: whole * size]):
-        for at, count in (counts or {}).items():
-            table[number // size, place[at]] += count
+        if counts:
+            columns = np.searchsorted(index, list(counts))
+            table[number // size, columns] += list(counts.values())
     # The statistic is the logarithm of a percentile; one of 0 ns has none, so it counts as 1 ns.
     middles = np.log(np.maximum(midpoint(index, SERIES_BITS), 1))
-    return _errors(partial(_percentiles, table, middles, percentiles, never_came), whole), whole
+    statistic = partial(_percentiles, table, middles, percentiles, never_came)
+    return _errors(statistic, whole), whole
 
 
 def rate_error(per_second: Sequence[int]) -> tuple[float | None, int]:
@@ -112,19 +122,23 @@ def between(baseline: Estimate, now: Estimate) -> RelativeChange:
     """Return the relative change of a figure from one run to another."""
     from scipy import stats
 
-    change = math.log(now.value / baseline.value)
-    own, other = (one.error**2 * one.blocks / (one.blocks - 1) for one in (baseline, now))
-    variance = own + other
+    logarithm = math.log(now.value / baseline.value)
+    change = math.expm1(logarithm)
+    before = _variance(baseline)
+    after = _variance(now)
+    variance = before + after
     if variance < NEGLIGIBLE:
-        return RelativeChange(math.expm1(change), math.expm1(change), math.expm1(change))
+        return RelativeChange(change, change, change)
     # Welch–Satterthwaite: the two runs can have different variances and numbers of blocks.
-    freedom = variance**2 / (own**2 / (baseline.blocks - 1) + other**2 / (now.blocks - 1))
+    freedom = variance**2 / (before**2 / (baseline.blocks - 1) + after**2 / (now.blocks - 1))
     half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance)
-    return RelativeChange(math.expm1(change), math.expm1(change - half), _grown(change + half))
+    high = math.expm1(min(logarithm + half, 700.0))  # beyond, a float overflows
+    return RelativeChange(change, math.expm1(logarithm - half), high)
 
 
-def _grown(logarithm: float) -> float:
-    return math.expm1(min(logarithm, 700.0))  # beyond, a float overflows
+def _variance(figure: Estimate) -> float:
+    """Return the variance of a figure's logarithm, corrected for few blocks."""
+    return figure.error**2 * figure.blocks / (figure.blocks - 1)
 
 
 def length(duration: int) -> int:
@@ -149,20 +163,28 @@ def _errors(statistic: Statistic, blocks: int) -> list[float | None]:
     from scipy import stats
 
     def of(drawn: NDArray[np.int64], axis: int = -1) -> NDArray[np.float64]:
+        # (draws, blocks): the blocks 0, 2, 2 were drawn [1, 0, 2] times
         rows = drawn.reshape(-1, blocks)
-        return statistic(np.array([np.bincount(row, minlength=blocks) for row in rows], np.float64))
+        times = [np.bincount(row, minlength=blocks) for row in rows]
+        return statistic(np.array(times, np.float64))
 
     # A rank among messages that never came is inf in some draws, and inf − inf is no error here:
     # the result is checked below. A fixed seed makes the same results give the same interval.
     with np.errstate(invalid="ignore"):
         drawn = stats.bootstrap(
-            (np.arange(blocks),), of, vectorized=True, axis=-1, n_resamples=RESAMPLES, batch=RESAMPLES // 4, method="percentile",
+            (np.arange(blocks),),
+            of,
+            vectorized=True,
+            axis=-1,
+            n_resamples=RESAMPLES,
+            batch=RESAMPLES // 4,
+            method="percentile",
             rng=np.random.default_rng(0),
-        )  # fmt: skip
-    return [
-        float(error) if math.isfinite(error) else None
-        for error in np.atleast_1d(drawn.standard_error)
-    ]
+        )
+    errors: list[float | None] = []
+    for error in np.atleast_1d(drawn.standard_error).tolist():
+        errors.append(error if math.isfinite(error) else None)
+    return errors
 
 
 def _percentiles(
@@ -180,8 +202,8 @@ def _percentiles(
     for row, percentile in zip(figures, percentiles, strict=True):
         rank = np.maximum(np.ceil(percentile / 100 * (below[:, -1] + never_came) - 1e-9), 1)
         reached = below >= rank[:, None]
-        at, reachable = reached.argmax(axis=1), reached[:, -1]
-        row[reachable] = middles[at[reachable]]
+        reachable = reached[:, -1]
+        row[reachable] = middles[reached[reachable].argmax(axis=1)]
     return figures
 
 

@@ -1,5 +1,8 @@
 """Series by second: messages offered, sent, acknowledged and received, and latencies.
 
+The definitions (:mod:`pytest_loadtest.metrics.stats`), Spark's workers and the controller, which
+assembles their counts, share this code. A test's body asks it for the recovery of a load.
+
 Seconds are whole seconds since the start; earlier times count in second 0. A message is offered in
 the second of its intended time; sent, acknowledged and received (every copy) in the seconds in
 which that happened. The end-to-end latency of a first copy belongs to the second of its *intended*
@@ -49,32 +52,37 @@ def by_second(
         ``received``, the latter also ``lag``).
     """
     copies, first = received
-    second = run.seconds(first["intended"])
-    happened = (sent["intended"], out["sent"], acked["acked"], copies["received"])
-    counted = [np.bincount(run.seconds(times)) for times in happened]
+
+    def count(times: Column) -> Column:
+        return np.bincount(run.seconds(times))
+
     # Blocked time is summed in int64: the weights of bincount would be floats, which are not exact.
     waited = sent["blocked"] > 0
     ended = run.seconds(wait_end(sent))[waited]
     blocked = np.zeros(int(ended.max(initial=-1)) + 1, np.int64)
     np.add.at(blocked, ended, sent["blocked"][waited])
-    counted += [
-        blocked,
-        np.bincount(run.seconds(acked["intended"])),
-        np.bincount(run.seconds(copies["intended"])),
-    ]
+
+    # (seconds with latencies, 4): p50, p99 and maximum of end-to-end latency, largest receive lag
     latency = first["received"] - first["intended"]
+    second = run.seconds(first["intended"])
     seconds = np.unique(second)
-    rows = [
-        [*_one_second(latency[second == s]), largest_lag(first["lag"][second == s].max())]
-        for s in seconds
+    latencies = np.empty((len(seconds), 4))
+    for row, number in zip(latencies, seconds, strict=True):
+        own = second == number
+        row[:3] = _one_second(latency[own])
+        row[3] = largest_lag(first["lag"][own].max())
+
+    counted = [
+        count(sent["intended"]),
+        count(out["sent"]),
+        count(acked["acked"]),
+        count(copies["received"]),
+        blocked,
+        count(acked["intended"]),
+        count(copies["intended"]),
     ]
-    return Series.padded(
-        -(-run.duration // SECOND),
-        counted,
-        seconds,
-        np.array(rows, np.float64).reshape(-1, 4),
-        run.subscriptions,
-    )
+    planned = -(-run.duration // SECOND)
+    return Series.padded(planned, counted, seconds, latencies, run.subscriptions)
 
 
 def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
@@ -106,10 +114,13 @@ def by_second_and_bucket(first: Columns, run: Expected) -> OverTime | None:
 
 
 def _one_second(latency: NDArray[np.int64]) -> list[float]:
+    """Return the percentiles and the maximum of one second."""
     index = np.sort(hdr_index(latency, SERIES_BITS))
-    ranks = [-(-p * len(index) // 100) for p in SERIES_PERCENTILES]
-    middles = midpoint(index[[rank - 1 for rank in ranks]], SERIES_BITS)
-    return [*np.clip(middles, latency.min(), latency.max()).tolist(), float(latency.max())]
+    # ⌈p·n / 100⌉: of 150 values the ranks 75 and 149, counted from 1
+    ranks = -(-np.array(SERIES_PERCENTILES) * len(index) // 100)
+    middles = midpoint(index[ranks - 1], SERIES_BITS)
+    highest = latency.max()
+    return [*np.clip(middles, latency.min(), highest).tolist(), float(highest)]
 
 
 # After this time without a slow message, ns, a stream has recovered: a later slow message has
@@ -141,16 +152,22 @@ def recovery(
     :param answered: stream and ``acked`` of every answer.
     :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
+    pause = _pause(at, *answered)
     stream, intended, received = arrived
-    # A message is slow if it took longer than every message that had arrived before the
-    # disturbance.
-    latency, after = received - intended, received >= at
+    latency = received - intended
+    after = received >= at
     # Without an arrival before the disturbance the usual latency is unknown.
     if after.all():
-        return Recovery(_pause(at, *answered), None)
+        return Recovery(pause, None)
+
+    # A message is slow if it took longer than every message that had arrived before the
+    # disturbance.
     slow = after & (latency > latency[~after].max())
-    ends = [_end(np.sort(received[slow & (stream == one)])) for one in np.unique(stream[slow])]
-    return Recovery(_pause(at, *answered), max(ends, default=at) - at)
+    recovered = at
+    for number in np.unique(stream[slow]):
+        slow_times = np.sort(received[slow & (stream == number)])
+        recovered = max(recovered, _end(slow_times))
+    return Recovery(pause, recovered - at)
 
 
 def is_first(
@@ -165,12 +182,12 @@ def is_first(
     # Sorted by delivery and then by arrival: a row with the key of the row before it is a later
     # copy.
     order = np.lexsort((received, seq, stream, subscription))
-    again = np.ones(max(len(order) - 1, 0), np.bool_)
+    is_later = np.ones(max(len(order) - 1, 0), np.bool_)
     for column in (subscription, stream, seq):
         ordered = column[order]
-        again &= ordered[1:] == ordered[:-1]
+        is_later &= ordered[1:] == ordered[:-1]
     mask = np.ones(len(order), np.bool_)
-    mask[order[1:][again]] = False
+    mask[order[1:][is_later]] = False
     return mask
 
 
@@ -185,7 +202,8 @@ def _pause(at: int, stream: Column, acked: Column) -> int | None:
     ``at``.
     """
     order = np.lexsort((acked, stream))
+    times = acked[order]
     # Differences across the boundary of two streams are no gaps.
-    times, same = acked[order], np.diff(stream[order]) == 0
-    gaps = np.diff(times)[same & (times[1:] >= at)]
+    same_stream = np.diff(stream[order]) == 0
+    gaps = np.diff(times)[same_stream & (times[1:] >= at)]
     return int(gaps.max()) if len(gaps) else None

@@ -1,17 +1,20 @@
 """Times on both sides of an instant: late or early.
 
 There is a histogram for each side, so that each keeps its three digits.
+
+The controller joins the sides after the load, for results, the verdict and reports; in tables and
+slices they are ordinary histograms.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.metrics.histogram import Histogram, rank
+from pytest_loadtest.metrics.histogram import Histogram, merge, rank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,17 +45,26 @@ class Lateness:
     @property
     def minimum(self) -> int:
         """ns, exact."""
-        return -self.early.maximum if self.early else _some(self.late).minimum
+        if self.early:
+            return -self.early.maximum
+        return _some(self.late).minimum
 
     @property
     def maximum(self) -> int:
         """ns, exact."""
-        return self.late.maximum if self.late else -_some(self.early).minimum
+        if self.late:
+            return self.late.maximum
+        return -_some(self.early).minimum
 
     @property
     def total(self) -> int:
         """Sum in ns, exact."""
-        return (self.late.total if self.late else 0) - (self.early.total if self.early else 0)
+        total = 0
+        if self.late:
+            total += self.late.total
+        if self.early:
+            total -= self.early.total
+        return total
 
     @property
     def mean(self) -> float:
@@ -66,35 +78,29 @@ class Lateness:
     def percentile_of_due(self, p: float, never_came: int) -> float:
         """Return the nearest rank over all due, see :meth:`Histogram.percentile_of_due`."""
         at = rank(p, self.n + never_came)
-        return self._at(at) if at <= self.n else math.inf
+        if at > self.n:
+            return math.inf
+        return self._at(at)
 
     def _at(self, at: int) -> int:
         # Ranks begin with the earliest value, which is the largest one of its side.
         early = _count(self.early)
-        return (
-            -_some(self.early).at(early + 1 - at)
-            if at <= early
-            else _some(self.late).at(at - early)
-        )
+        if at <= early:
+            return -_some(self.early).at(early + 1 - at)
+        return _some(self.late).at(at - early)
 
     @property
     def earliness(self) -> Histogram:
         """due − received of each first copy, 0 if it was not early."""
         # Deliveries that were not early are zeros, in bucket 0, in addition to the early ones.
-        late, early = _count(self.late), self.early
-        if early is None:
-            return Histogram(
-                index=np.zeros(1, np.int64), count=np.array([late]), minimum=0, maximum=0, total=0
-            )
-        if not late:
-            return early
-        index, count = early.index, early.count
-        if index[0]:
-            index, count = np.concatenate([[0], index]), np.concatenate([[0], count])
-        count = np.concatenate([count[:1] + late, count[1:]])
-        return Histogram(
-            index=index, count=count, minimum=0, maximum=early.maximum, total=early.total
+        zeros = _count(self.late)
+        if self.early is not None and not zeros:
+            return self.early
+        not_early = Histogram(
+            index=np.zeros(1, np.int64), count=np.array([zeros]), minimum=0, maximum=0, total=0
         )
+        both = merge([not_early, self.early])
+        return replace(_some(both), negative=0)
 
 
 def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Lateness]:
@@ -104,7 +110,8 @@ def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Laten
     what did. Together they become the signed ``lateness`` of all, and ``earliness`` gets a zero for
     each value that was not early.
     """
-    early, late = kinds.get("earliness"), kinds.get("lateness")
+    early = kinds.get("earliness")
+    late = kinds.get("lateness")
     if early is None and late is None:
         return dict(kinds)
     # In tables and slices both sides are ordinary histograms, which can be merged; only results

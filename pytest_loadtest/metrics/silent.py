@@ -1,6 +1,8 @@
 """Silent subscriptions of topics, and silent streams: messages were due and none arrived.
 
 One dead topic among many is a small share of all messages, so no bound on a share detects it.
+
+The controller calls this after the load, with the marks that Spark's workers collected.
 """
 
 from __future__ import annotations
@@ -88,17 +90,19 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
     # Transposed to (topics, subscriptions): the first pairs are listed topic by topic.
     pairs = (due & ~heard).T
     streams = np.flatnonzero(offered & ~arrived)
-    first = np.flatnonzero(pairs)[:NAMED]
+    first_pairs = []
+    for pair in np.flatnonzero(pairs)[:NAMED].tolist():
+        first_pairs.append(SilentPair(*divmod(pair, run.subscriptions)))
+    first_streams = []
+    for stream in streams[:NAMED].tolist():
+        first_streams.append(SilentStream(stream, int(run.stream_topics[stream])))
     return Silent(
         pairs=int(np.count_nonzero(pairs)),
         pairs_due=int(np.count_nonzero(due)) * run.subscriptions,
         streams=len(streams),
         streams_due=int(np.count_nonzero(offered)),
-        first_pairs=tuple(SilentPair(*divmod(pair, run.subscriptions)) for pair in first.tolist()),
-        first_streams=tuple(
-            SilentStream(stream, int(run.stream_topics[stream]))
-            for stream in streams[:NAMED].tolist()
-        ),
+        first_pairs=tuple(first_pairs),
+        first_streams=tuple(first_streams),
     )
 
 

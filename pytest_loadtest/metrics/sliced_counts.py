@@ -1,5 +1,8 @@
-"""Intervals, windows and tenths from counts by piece of the measured phase; the definitions and
-Spark share this code.
+"""Intervals, windows and tenths from counts by piece of the measured phase: each is the sum of the
+pieces into which the phase is cut at its edges (:mod:`pytest_loadtest.metrics.time_slices`).
+
+The definitions (:mod:`pytest_loadtest.metrics.stats`) share this code with Spark's workers, which
+mark what came before the end of its slice, and with the controller, which assembles their counts.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ def intervals(run: Expected, latencies: ByPiece) -> Sequence[Mapping[str, Histog
     if run.cut is None or not run.intervals:
         return ()
     # Windows have more kinds than intervals, and share the same pieces.
-    kinds = {
-        kind: parts for kind, parts in latencies.items() if COUNTED_LATENCIES[kind].per_interval
-    }
+    of_intervals = dict(latencies)
+    for kind in latencies:
+        if not COUNTED_LATENCIES[kind].per_interval:
+            del of_intervals[kind]
     begin, after = run.interval_spans.pieces(run.cut)
-    return Intervals(begin=begin, after=after, latencies=kinds)
+    return Intervals(begin=begin, after=after, latencies=of_intervals)
 
 
 def sliced_stats(
@@ -56,23 +60,30 @@ def sliced_stats(
         return None
     begin, after = spans.pieces(run.cut)
     return SlicedStats(
-        start=spans.start, end=spans.end, begin=begin, after=after, offered=_by_second(offered, spans, run.duration),
-        received=spans.sums(counted["received"], run.slice_cut), in_time=spans.sums(counted[name], run.slice_cut),
-        own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut), subscriptions=run.subscriptions, latencies=latencies,
-    )  # fmt: skip
+        start=spans.start,
+        end=spans.end,
+        begin=begin,
+        after=after,
+        offered=_by_second(offered, spans, run.duration),
+        received=spans.sums(counted["received"], run.slice_cut),
+        in_time=spans.sums(counted[name], run.slice_cut),
+        own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut),
+        subscriptions=run.subscriptions,
+        latencies=latencies,
+    )
 
 
 def _by_second(counts: NDArray[np.int64], spans: Spans, duration: int) -> NDArray[np.int64]:
     """Return the sums over the seconds of each; counts after the phase's end belong to its last
     second.
     """
-    # With cumulative counts the sum of each slice is one subtraction, however many slices there
-    # are.
+    # Cumulative counts make the sum of each slice one subtraction, however many there are: the
+    # counts [5, 3, 4] are [0, 5, 8, 12] below each second, so seconds 1 and 2 have 12 - 5.
     below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    ends = np.where(
-        spans.end == duration, len(counts), np.minimum(spans.end // SECOND, len(counts))
-    )
-    total: NDArray[np.int64] = below[ends] - below[np.minimum(spans.start // SECOND, len(counts))]
+    starts = np.minimum(spans.start // SECOND, len(counts))
+    ends = np.minimum(spans.end // SECOND, len(counts))
+    ends[spans.end == duration] = len(counts)
+    total: NDArray[np.int64] = below[ends] - below[starts]
     return total
 
 
@@ -93,10 +104,11 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
             continue
         # By the intended time, as everywhere: a stall belongs to the slice in which it began.
         piece = run.cut.of(run.seconds(rows["intended"]))
-        by_kind[kind] = of_parts(
-            [histogram(values[piece == number]) for number in range(len(run.cut.starts))]
-        )
-    return {kind: parts for kind, parts in by_kind.items() if parts is not None}
+        pieces = range(len(run.cut.starts))
+        parts = of_parts([histogram(values[piece == number]) for number in pieces])
+        if parts is not None:
+            by_kind[kind] = parts
+    return by_kind
 
 
 def before_ends(
@@ -109,10 +121,11 @@ def before_ends(
     if run.slice_cut is None:
         return {}
     piece = run.slice_cut.of(run.seconds(copies["intended"]))
-    return {
-        name: came - run.start < spans.ends(run.slice_cut)[piece]
-        for name, spans in run.spans.items()
-    }
+    masks = {}
+    for name, spans in run.spans.items():
+        ends = spans.ends(run.slice_cut)
+        masks[name] = came - run.start < ends[piece]
+    return masks
 
 
 def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_]]:
@@ -121,8 +134,6 @@ def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_
 
     :param out: rows of sent messages.
     """
-    sent, without = (
-        before_ends(out, out["sent"], run),
-        before_ends(out, out["intended"] + out["blocked"], run),
-    )
-    return {f"{name}_own_late": without[name] & ~early for name, early in sent.items()}
+    was_in_time = before_ends(out, out["sent"], run)
+    would_be_in_time = before_ends(out, out["intended"] + out["blocked"], run)
+    return {f"{name}_own_late": would_be_in_time[name] & ~was_in_time[name] for name in was_in_time}

@@ -1,6 +1,7 @@
 """The definitions of all measurements, in plain numpy over all rows at once.
 
-Spark's counting must agree with them to the bit.
+Spark's counting must agree with them to the bit: tests compare it with :func:`measure`. Spark's
+workers and the controller, which assembles their counts, share the definitions of single rows.
 
 **Rows.** A row is *measured* if its sequence lies in its stream's ``[first, end)``; other rows are
 ignored. A *delivery* is one message to one subscription of its stream's topic. Each measured
@@ -58,8 +59,7 @@ seconds of the workers' evidence. Foreign messages and damaged heads are not rec
 stage's foreign messages are None, and its corrupt ones have a good head.
 
 A message is *dropped* if it has one of ``NEVER_SENT``; those with ``Status.BLOCKED`` were dropped
-before full windows, see
-:mod:`pytest_loadtest.metrics.full_windows`.
+before full windows, see :mod:`pytest_loadtest.metrics.full_windows`.
 
 A message is *late by the generator* if it was sent after the phase (or after its window, or tenth),
 but would have been sent before without its own send delay.
@@ -68,8 +68,7 @@ The windows in which the offered load is compared with the plan are defined in
 :mod:`pytest_loadtest.metrics.offering`.
 
 Series by second are defined in :mod:`pytest_loadtest.metrics.series`, silent subscriptions and
-streams in
-:mod:`pytest_loadtest.metrics.silent`.
+streams in :mod:`pytest_loadtest.metrics.silent`.
 """
 
 from __future__ import annotations
@@ -148,38 +147,50 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         host, if the run has ``stream_hosts``. Both have ``worker``, the number of the worker that
         recorded the row, if the run has ``workers``.
     """
-    sent, received = _measured(sent, run), _measured(received, run)
+    sent = _measured(sent, run)
+    acked = _take(sent, sent["status"] == Status.ACKED)
+    out = _take(sent, sent["sent"] > 0)
+
     # A message of another topic, or at a subscription that the run does not have, is foreign even
     # if it is damaged.
-    misplaced = (received["topic"] != run.stream_topics[received["stream"]]) | ~_within(
-        received["subscription"], run.subscriptions
-    )
+    received = _measured(received, run)
+    misplaced = received["topic"] != run.stream_topics[received["stream"]]
+    misplaced |= ~_within(received["subscription"], run.subscriptions)
     damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
     copies = _take(received, ~misplaced & ~damaged)
     is_first = _is_first(copies, run)
-    first, later = _take(copies, is_first), _take(copies, ~is_first)
-    acked, out = _take(sent, sent["status"] == Status.ACKED), _take(sent, sent["sent"] > 0)
+    first = _take(copies, is_first)
+    later = _take(copies, ~is_first)
+
     kinds = _latencies(acked, out, (first, later), run)
     # The median is that of first copies, but any copy can make a delivery in time (decision 004).
     deliveries = _deliveries(sent, acked, copies, run, median_shift(_histograms(kinds)))
-    kinds |= _completions(first, deliveries, run) if run.broadcasts else {}
+    if run.broadcasts:
+        kinds |= _completions(first, deliveries, run)
     kinds |= _without_own(kinds, run)
-    foreign = None if recorded.foreign is None else recorded.foreign + int(misplaced.sum())
+
+    foreign = recorded.foreign
+    if foreign is not None:
+        foreign += int(misplaced.sum())
     corrupt = recorded.corrupt + int(damaged.sum())
+    counts = _counts(sent, deliveries, run, foreign, corrupt)
+    counts = replace(counts, corrupt_heads=recorded.corrupt)
+    if run.delays is not None:
+        undue = first["flags"] & Flag.UNDUE != 0
+        counts = replace(counts, out_of_due_order=int(undue.sum()))
+
     sliced = by_piece(kinds, run)
-    series, counted = (
-        by_second(sent, out, acked, (copies, first), run),
-        _counts_by_piece(sent, out, deliveries, run),
-    )
+    counted = _counts_by_piece(sent, out, deliveries, run)
+    series = by_second(sent, out, acked, (copies, first), run)
+    offers = count_offers(sent, run.start, run.planned_windows)
+    by_worker = {}
+    for number, name in enumerate(run.workers):
+        by_worker[name] = _of_part(kinds, "worker", number)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=replace(
-            _counts(sent, deliveries, run, foreign, corrupt),
-            out_of_due_order=_out_of_due_order(first, run),
-            corrupt_heads=recorded.corrupt,
-        ),
+        counts=counts,
         bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=exact_total(sent["blocked"]),
@@ -192,11 +203,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         tenths=sliced_stats(run, "tenths", sliced, series.offered, counted),
         topics=_breakdown("topic", run.topic_names(), (sent, acked, first), kinds, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
-        workers=with_latencies(recorded.workers, _by_worker(kinds, run)),
+        workers=with_latencies(recorded.workers, by_worker),
         lost=_lost(deliveries.lost, run),
-        offering=offered_windows(
-            run.planned, run.planned_windows, *count_offers(sent, run.start, run.planned_windows)
-        ),
+        offering=offered_windows(run.planned, run.planned_windows, *offers),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
@@ -233,36 +242,35 @@ def _latencies(
 
 
 def _histograms(kinds: Mapping[str, Rows]) -> dict[str, Histogram | Lateness]:
-    return with_lateness(
-        {
-            kind: counted
-            for kind, (_, values) in kinds.items()
-            if (counted := histogram(values)) is not None
-        }
-    )
+    counted = {}
+    for kind, (_, values) in kinds.items():
+        counts = histogram(values)
+        if counts is not None:
+            counted[kind] = counts
+    return with_lateness(counted)
 
 
-def _by_worker(kinds: Mapping[str, Rows], run: Expected) -> dict[str, dict[str, Histogram]]:
-    """Return the latencies of each worker."""
-    own = {kind: rows for kind, rows in kinds.items() if COUNTED_LATENCIES[kind].per_worker}
-    return {
-        name: {
-            kind: counted
-            for kind, (rows, values) in own.items()
-            if (counted := histogram(values[rows["worker"] == number])) is not None
-        }
-        for number, name in enumerate(run.workers)
-    }
+def _of_part(kinds: Mapping[str, Rows], key: str, number: int) -> dict[str, Histogram]:
+    """Return the latencies of one topic, size bucket or worker.
+
+    :param key: ``topic``, ``bucket`` or ``worker``.
+    """
+    counted = {}
+    for kind, (rows, values) in kinds.items():
+        if getattr(COUNTED_LATENCIES[kind], f"per_{key}"):
+            counts = histogram(values[rows[key] == number])
+            if counts is not None:
+                counted[kind] = counts
+    return counted
 
 
 def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
-    measured = delivery_gaps(run, first["subscription"], first["topic"], gap_times(first, run))
+    pair = first["subscription"], first["topic"]
+    measured = delivery_gaps(run, *pair, gap_times(first, run))
     if not run.stalled:
         return gap_latencies(measured, None)
-    earlier = gap_times_without_own(first, run)
-    return gap_latencies(
-        measured, delivery_gaps(run, first["subscription"], first["topic"], earlier)
-    )
+    earlier = delivery_gaps(run, *pair, gap_times_without_own(first, run))
+    return gap_latencies(measured, earlier)
 
 
 def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
@@ -271,10 +279,12 @@ def _without_own(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Rows]:
         return {}
     apart: dict[str, Rows] = {}
     for kind, (rows, values) in kinds.items():
-        if (part := _own_part(kind, rows, values, run)) is not None and part.any():
-            affected = _take(rows, part > 0)
-            apart[with_own(kind)] = affected, values[part > 0]
-            apart[without_own(kind)] = affected, (values - part)[part > 0]
+        part = _own_part(kind, rows, values, run)
+        if part is not None and part.any():
+            affected = part > 0
+            affected_rows = _take(rows, affected)
+            apart[with_own(kind)] = affected_rows, values[affected]
+            apart[without_own(kind)] = affected_rows, (values - part)[affected]
     return apart
 
 
@@ -312,36 +322,38 @@ def _within(values: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
 def _measured(rows: Columns, run: Expected) -> Columns:
     rows = {name: column.astype(np.int64) for name, column in rows.items()}
     rows = _take(rows, _within(rows["stream"], len(run.first)))
-    return _take(
-        rows, (rows["seq"] >= run.first[rows["stream"]]) & (rows["seq"] < run.end[rows["stream"]])
-    )
+    stream = rows["stream"]
+    return _take(rows, (rows["seq"] >= run.first[stream]) & (rows["seq"] < run.end[stream]))
+
+
+def _offered(run: Expected) -> int:
+    """Return the number of planned messages."""
+    return int((run.end - run.first).sum())
 
 
 def _numbers(rows: Columns, run: Expected) -> NDArray[np.int64]:
     """Return the number of each row's message, from 0 over all streams."""
-    before: NDArray[np.int64] = np.cumsum(run.end - run.first) - (run.end - run.first)
-    numbers: NDArray[np.int64] = before[rows["stream"]] + rows["seq"] - run.first[rows["stream"]]
+    # two streams with the sequences 5 … 7 and 0 … 1: the messages 0 … 2 and 3 … 4
+    offered = run.end - run.first
+    number_of_first = np.cumsum(offered) - offered
+    stream = rows["stream"]
+    numbers: NDArray[np.int64] = number_of_first[stream] + rows["seq"] - run.first[stream]
     return numbers
 
 
 def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
-    delivery = copies["subscription"] * int((run.end - run.first).sum()) + _numbers(copies, run)
+    delivery = copies["subscription"] * _offered(run) + _numbers(copies, run)
     # Sorted by delivery, then by arrival, then with copies out of due order last, then with those
     # between hosts last, then by receive lag, then by worker: the first row of each delivery is its
     # first copy.
-    between = () if run.stream_hosts is None else (~run.within_host(copies),)
-    worker = (copies["worker"],) if run.workers else ()
-    order = np.lexsort(
-        (
-            *worker,
-            copies["lag"],
-            *between,
-            copies["flags"] & Flag.UNDUE,
-            copies["received"],
-            delivery,
-        )
-    )
+    keys: list[NDArray[Any]] = [delivery, copies["received"], copies["flags"] & Flag.UNDUE]
+    if run.stream_hosts is not None:
+        keys.append(~run.within_host(copies))
+    keys.append(copies["lag"])
+    if run.workers:
+        keys.append(copies["worker"])
+    order = np.lexsort(keys[::-1])
     mask = np.zeros(len(delivery), np.bool_)
     mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
     return mask
@@ -355,14 +367,15 @@ def median_shift(latencies: Mapping[str, Histogram | Lateness]) -> int:
     return middle.percentile(50) if middle else 0
 
 
-def _out_of_due_order(first: Columns, run: Expected) -> int | None:
-    return None if run.delays is None else int((first["flags"] & Flag.UNDUE != 0).sum())
-
-
 def _deliveries(
     sent: Columns, acked: Columns, copies: Columns, run: Expected, shift: int
 ) -> Deliveries:
-    offered = int((run.end - run.first).sum())
+    offered = _offered(run)
+    place = copies["subscription"] * offered + _numbers(copies, run)
+
+    def count(mask: NDArray[np.bool_] | slice) -> NDArray[np.int64]:
+        """Return the number of these copies, by delivery."""
+        return np.bincount(place[mask], minlength=run.subscriptions * offered)
 
     def each_of(rows: Columns) -> NDArray[np.bool_]:
         """Return a mask of the deliveries of these messages."""
@@ -370,22 +383,18 @@ def _deliveries(
         mask[_numbers(rows, run)] = True
         return np.tile(mask, run.subscriptions)
 
-    place = copies["subscription"] * offered + _numbers(copies, run)
-    size = run.subscriptions * offered
     # The delay of a delayed message is subtracted: intended + (received − due).
-    begin, came = run.start + shift, copies["intended"] + run.lateness(copies)
-    in_time = (came >= begin) & (came < begin + run.duration)
-    count = np.bincount(place, minlength=size)
+    arrived = copies["intended"] + run.lateness(copies) - shift
+    end = run.start + run.duration
+    early = before_ends(copies, arrived, run)
+    all_copies = count(slice(None))
     return Deliveries(
-        copies=count,
-        punctual=np.bincount(place[copies["flags"] & Flag.LATE == 0], minlength=size),
-        in_time=np.bincount(place[in_time], minlength=size),
-        lost=each_of(acked) & (count == 0),
+        copies=all_copies,
+        punctual=count(copies["flags"] & Flag.LATE == 0),
+        in_time=count((arrived >= run.start) & (arrived < end)),
+        lost=each_of(acked) & (all_copies == 0),
         resent=each_of(_take(sent, sent["resends"] > 0)),
-        before_end={
-            name: np.bincount(place[early], minlength=size)
-            for name, early in before_ends(copies, came - shift, run).items()
-        },
+        before_end={name: count(mask) for name, mask in early.items()},
     )
 
 
@@ -399,19 +408,17 @@ def _counts_by_piece(
     """
     if run.slice_cut is None:
         return {}
-    piece_of = np.zeros(int((run.end - run.first).sum()), np.int64)
-    piece_of[_numbers(sent, run)] = run.slice_cut.of(run.seconds(sent["intended"]))
-    pieces = np.tile(piece_of, run.subscriptions)
-    copies = {"received": deliveries.copies, **deliveries.before_end}
-    counted = {name: pieces[count > 0] for name, count in copies.items()}
-    counted |= {
-        name: run.slice_cut.of(run.seconds(out["intended"][late]))
-        for name, late in late_by_generator(out, run).items()
-    }
-    return {
-        name: np.bincount(piece, minlength=len(run.slice_cut.starts))
-        for name, piece in counted.items()
-    }
+    cut = run.slice_cut
+    piece_of = np.zeros(_offered(run), np.int64)
+    piece_of[_numbers(sent, run)] = cut.of(run.seconds(sent["intended"]))
+    piece_of_delivery = np.tile(piece_of, run.subscriptions)
+
+    pieces = {}
+    for name, copies in {"received": deliveries.copies, **deliveries.before_end}.items():
+        pieces[name] = piece_of_delivery[copies > 0]
+    for name, late in late_by_generator(out, run).items():
+        pieces[name] = cut.of(run.seconds(out["intended"][late]))
+    return {name: np.bincount(piece, minlength=len(cut.starts)) for name, piece in pieces.items()}
 
 
 def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:
@@ -420,9 +427,9 @@ def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[n
 
     :param out: rows of sent messages.
     """
-    late: NDArray[np.bool_] = (out["sent"] >= run.start + run.duration) & (
-        out["intended"] + out["blocked"] < run.start + run.duration
-    )
+    end = run.start + run.duration
+    would_be_in_time = out["intended"] + out["blocked"] < end
+    late: NDArray[np.bool_] = (out["sent"] >= end) & would_be_in_time
     return late
 
 
@@ -431,23 +438,27 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
 
     :param copies: the first of each delivery.
     """
-    offered, number = int((run.end - run.first).sum()), _numbers(copies, run)
-    int64 = np.iinfo(np.int64)
-    first, last, due = (
-        np.full(offered, int64.max),
-        np.full(offered, int64.min),
-        np.zeros(offered, np.int64),
-    )
+    # by the number of the message
+    offered = _offered(run)
+    number = _numbers(copies, run)
+    intended = np.zeros(offered, np.int64)
+    intended[number] = copies["intended"]
+    first = np.full(offered, np.iinfo(np.int64).max)
     np.minimum.at(first, number, copies["received"])
+    last = np.full(offered, np.iinfo(np.int64).min)
     np.maximum.at(last, number, copies["received"])
-    due[number] = copies["intended"]
+    last_without_own = np.full(offered, np.iinfo(np.int64).min)
+    np.maximum.at(last_without_own, number, copies["received"] - of_copies(copies, run))
+
     # A message that some subscription did not receive is not complete: it ranks above any bound,
     # see NeverCame.
-    all_got = (deliveries.copies.reshape(run.subscriptions, offered) > 0).all(axis=0)
-    earlier = np.full(offered, int64.min)
-    np.maximum.at(earlier, number, copies["received"] - of_copies(copies, run))
-    rows = {"intended": due[all_got], "last": last[all_got], "last_without_own": earlier[all_got]}
-    return {"completion": (rows, (last - due)[all_got]), "spread": (rows, (last - first)[all_got])}
+    by_subscription = deliveries.copies.reshape(run.subscriptions, offered)
+    columns = {"intended": intended, "last": last, "last_without_own": last_without_own}
+    complete: NDArray[np.bool_] = np.all(by_subscription > 0, axis=0)
+    rows = _take(columns, complete)
+    completion = (last - intended)[complete]
+    spread = (last - first)[complete]
+    return {"completion": (rows, completion), "spread": (rows, spread)}
 
 
 def _counts(
@@ -456,6 +467,9 @@ def _counts(
     status = {member: int((sent["status"] == member).sum()) for member in Status}
     received = deliveries.copies > 0
     duplicates = deliveries.copies - received
+    out_of_order = None
+    if run.ordered:
+        out_of_order = int((received & (deliveries.punctual == 0)).sum())
     return Counts(
         offered=len(sent["seq"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
@@ -468,7 +482,7 @@ def _counts(
         received_in_time=int((deliveries.in_time > 0).sum()),
         lost=int(deliveries.lost.sum()),
         duplicates=int(duplicates.sum()),
-        out_of_order=int((received & (deliveries.punctual == 0)).sum()) if run.ordered else None,
+        out_of_order=out_of_order,
         foreign=foreign,
         corrupt=corrupt,
         resent=int((sent["resends"] > 0).sum()),
@@ -483,17 +497,17 @@ def _is_dropped(sent: Columns) -> NDArray[np.bool_]:
 def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
     """:param blocked: rows of the messages that were dropped before full windows."""
     topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
-    int64 = np.iinfo(np.int64)
-    first = np.full(len(topics), int64.max)
-    last = np.full(len(topics), int64.min)
+    first = np.full(len(topics), np.iinfo(np.int64).max)
     np.minimum.at(first, place, blocked["intended"])
+    last = np.full(len(topics), np.iinfo(np.int64).min)
     np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
     return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)
 
 
 def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
     heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
-    return silence(run, heard, marked(run, (copies if run.subscriptions else acked)["stream"]))
+    arrived = copies if run.subscriptions else acked
+    return silence(run, heard, marked(run, arrived["stream"]))
 
 
 def _breakdown(
@@ -509,32 +523,29 @@ def _breakdown(
     :param key: ``topic`` or ``bucket``.
     :param rows: sent, acknowledged, and first copies.
     """
-    offered, sent = int((run.end - run.first).sum()), rows[0]
+    sent, acked, first = rows
     # A lost delivery has no received row, so keys are those of the sent rows.
-    key_of = np.zeros(offered, np.int64)
+    key_of = np.zeros(_offered(run), np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
-    lost, in_time = keys[deliveries.lost], keys[deliveries.in_time > 0]
+    lost = keys[deliveries.lost]
+    in_time = keys[deliveries.in_time > 0]
+
     parts = []
-    for i, name in enumerate(names):
-        part_sent, part_acked, part_first = (_take(some, some[key] == i) for some in rows)
+    for number, name in enumerate(names):
+        part_sent = _take(sent, sent[key] == number)
         out = ~_is_dropped(part_sent)
         parts.append(
             Breakdown(
                 name=name,
                 offered=len(part_sent["seq"]),
                 sent=int(out.sum()),
-                acked=len(part_acked["seq"]),
-                received=len(part_first["seq"]),
-                received_in_time=int((in_time == i).sum()),
-                lost=int((lost == i).sum()),
+                acked=int((acked[key] == number).sum()),
+                received=int((first[key] == number).sum()),
+                received_in_time=int((in_time == number).sum()),
+                lost=int((lost == number).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
-                latencies={
-                    kind: counted
-                    for kind, (timed, values) in kinds.items()
-                    if getattr(COUNTED_LATENCIES[kind], f"per_{key}")
-                    and (counted := histogram(values[timed[key] == i])) is not None
-                },
+                latencies=_of_part(kinds, key, number),
             )
         )
     return tuple(parts)
@@ -545,34 +556,24 @@ def _lost(lost: NDArray[np.bool_], run: Expected) -> tuple[Lost, ...]:
     and sequence.
     """
     ranges = []
-    after = np.cumsum(run.end - run.first)
-    by_subscription = lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
-    for stream in range(len(run.first)):
-        start, stop = int(after[stream] - run.end[stream] + run.first[stream]), int(after[stream])
+    by_subscription = lost.reshape(run.subscriptions, _offered(run))
+    offered = run.end - run.first
+    for stream, stop in enumerate(np.cumsum(offered).tolist()):
+        start = stop - int(offered[stream])
         for subscription in range(run.subscriptions):
-            # 1 where a range of lost messages begins, −1 behind its end.
-            edges = np.diff(
-                np.concatenate(
-                    [[0], by_subscription[subscription, start:stop].astype(np.int8), [0]]
-                )
-            )
-            firsts, lasts = (
-                np.flatnonzero(edges == 1) + run.first[stream],
-                np.flatnonzero(edges == -1) + run.first[stream] - 1,
-            )
-            topic = int(run.stream_topics[stream])
-            ranges += [
-                Lost(
-                    topic=topic,
-                    subscription=subscription,
-                    stream=stream,
-                    first=int(first),
-                    last=int(last),
-                )
-                for first, last in zip(firsts, lasts, strict=True)
-            ]
-    return tuple(
-        sorted(ranges, key=lambda lost: (lost.topic, lost.subscription, lost.stream, lost.first))[
-            :LOST_RANGES
-        ]
-    )
+            # 1 where a range of lost messages begins, −1 behind its end: of the messages 0, 1, 1
+            # (lost) the differences of 0, 0, 1, 1, 0 are 0, 1, 0, −1.
+            messages = by_subscription[subscription, start:stop].astype(np.int8)
+            edges = np.diff(messages, prepend=0, append=0)
+            firsts = np.flatnonzero(edges == 1) + run.first[stream]
+            ends = np.flatnonzero(edges == -1) + run.first[stream]
+            for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+                topic = int(run.stream_topics[stream])
+                ranges.append((topic, subscription, stream, first, end - 1))
+
+    lost_ranges = []
+    for topic, subscription, stream, first, last in sorted(ranges)[:LOST_RANGES]:
+        lost_ranges.append(
+            Lost(topic=topic, subscription=subscription, stream=stream, first=first, last=last)
+        )
+    return tuple(lost_ranges)

@@ -6,10 +6,14 @@ A message belongs to the slice in which it was *intended*. There are three sorts
 and last *tenth* of a run, which are compared for drift. They can overlap. So the phase is cut
 wherever one begins, latencies are counted in the *pieces* between the cuts, and each slice is the
 sum of its pieces.
+
+The plan of a run has its slices; Spark's workers look up the piece of each row, and the controller
+sums pieces when the verdict or a report asks for a slice.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.signed import Lateness
 
 INTERVAL: Final = 10 * SECOND
+WHOLE: Final = ("minimum", "maximum", "high", "low", "negative")
+"""The facts of a piece that are not counts by bucket, see :class:`Histograms`."""
 SHARD: Final = 128
 """Pieces whose counts are kept together.
 
@@ -44,10 +50,10 @@ class Boundaries:
     def __init__(self, *edges: NDArray[np.int64]) -> None:
         """Cut the phase at all of these seconds, and at 0."""
         self.starts = np.unique(np.concatenate([np.zeros(1, np.int64), *edges]))
-        # The piece of each second: a lookup costs less than a search for every message.
-        self._pieces = np.repeat(
-            np.arange(len(self.starts)), np.diff(self.starts, append=self.starts[-1] + 1)
-        )
+        # The piece of each second: a lookup costs less than a search for every message. Pieces that
+        # start at the seconds 0, 2 and 3 are [0, 0, 1, 2].
+        lengths = np.diff(self.starts, append=self.starts[-1] + 1)
+        self._pieces = np.repeat(np.arange(len(self.starts)), lengths)
 
     def of(self, seconds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the piece of each second.
@@ -102,9 +108,7 @@ class Histograms:
         if end - begin == 1:
             return self._one(begin)
         shards = range(begin // SHARD, -(-end // SHARD))
-        parts = [
-            part for number in shards if (part := self._in_shard(number, begin, end)) is not None
-        ]
+        parts = [self._in_shard(number, begin, end) for number in shards]
         return parts[0] if len(parts) == 1 else merge(parts)
 
     def _one(self, piece: int) -> Histogram | None:
@@ -130,7 +134,8 @@ class Histograms:
         before = number * SHARD
         pieces = slice(max(begin, before), min(end, before + SHARD))
         first = cells.first[pieces.start - before : pieces.stop - before + 1]
-        low, high = int(first[0]), int(first[-1])
+        low = int(first[0])
+        high = int(first[-1])
         if low == high:
             return None
         index, place = np.unique(cells.index[low:high].astype(np.int64), return_inverse=True)
@@ -165,9 +170,8 @@ class SlicedStats:
     :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from
         being sent before the slice's end.
     :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness``
-        are the two sides of due, see
-        :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind that the run does not have is
-            missing.
+        are the two sides of due, see :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind
+        that the run does not have is missing.
     """
 
     start: NDArray[np.int64]
@@ -188,34 +192,45 @@ class SlicedStats:
         """Return the latencies of a kind in one window or tenth; None if there are none."""
         if kind not in SIDES:
             return self._histogram(kind, at)
-        sides = {
-            side: values for side in SIDES if (values := self._histogram(side, at)) is not None
-        }
+        sides: dict[str, Histogram] = {}
+        for side in SIDES:
+            values = self._histogram(side, at)
+            if values is not None:
+                sides[side] = values
         return with_lateness(sides).get(kind)
 
     def _histogram(self, kind: str, at: int) -> Histogram | None:
         pieces = self.latencies.get(kind)
-        return None if pieces is None else pieces.of(int(self.begin[at]), int(self.after[at]))
+        if pieces is None:
+            return None
+        return pieces.of(int(self.begin[at]), int(self.after[at]))
 
     def never_came(self, kind: str, at: int) -> int:
         """Return the number that were due and have no latency, as ``Measurements.never_came`` does.
 
         :param kind: one that the run has.
         """
-        missing, offered = LATENCIES[kind].never_came, int(self.offered[at])
+        missing = LATENCIES[kind].never_came
         if not missing:
             return 0
+        offered = int(self.offered[at])
         if missing == "deliveries":
             return offered * self.subscriptions - int(self.received[at])
         measured = self._histogram(kind, at)
-        return offered - (0 if measured is None else measured.n)
+        if measured is None:
+            return offered
+        return offered - measured.n
 
     def unstamped(self, kind: str, at: int) -> int:
         """Return the number of deliveries whose receive lag is unknown, as
         ``Measurements.unstamped`` does.
         """
-        lag = self._histogram(kind, at) if kind == "receive_lag" else None
-        return 0 if lag is None else int(self.received[at]) - lag.n
+        if kind != "receive_lag":
+            return 0
+        lag = self._histogram(kind, at)
+        if lag is None:
+            return 0
+        return int(self.received[at]) - lag.n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,9 +259,12 @@ class Intervals(Sequence[Mapping[str, Histogram]]):
     ) -> Mapping[str, Histogram] | tuple[Mapping[str, Histogram], ...]:
         if isinstance(at, slice):
             return tuple(self[number] for number in range(len(self))[at])
-        ends = int(self.begin[at]), int(self.after[at])
-        parts = {kind: pieces.of(*ends) for kind, pieces in self.latencies.items()}
-        return {kind: part for kind, part in parts.items() if part is not None}
+        interval = {}
+        for kind, pieces in self.latencies.items():
+            part = pieces.of(int(self.begin[at]), int(self.after[at]))
+            if part is not None:
+                interval[kind] = part
+        return interval
 
 
 @dataclass(frozen=True)
@@ -285,10 +303,9 @@ class Spans:
     def ends(self, cut: Boundaries) -> NDArray[np.int64]:
         """Return, by piece, the end of the slice that contains it, ns; 0 for pieces in none."""
         ends = np.zeros(len(cut.starts), np.int64)
-        for begin, after, end in zip(
-            *(column.tolist() for column in (*self.pieces(cut), self.end)), strict=True
-        ):
-            ends[begin:after] = end
+        begin, after = self.pieces(cut)
+        for number, end in enumerate(self.end.tolist()):
+            ends[begin[number] : after[number]] = end
         return ends
 
 
@@ -320,9 +337,8 @@ def tenths(duration: int) -> Spans | None:
     length = duration // (10 * SECOND) * SECOND
     if not length:
         return None
-    return Spans(
-        np.array([0, (duration - length) // SECOND * SECOND]), np.array([length, duration])
-    )
+    last_start = (duration - length) // SECOND * SECOND
+    return Spans(np.array([0, last_start]), np.array([length, duration]))
 
 
 def histograms(
@@ -336,17 +352,15 @@ def histograms(
     """
     if not len(whole["piece"]):
         return None
-    extremes = {
-        name: np.zeros(pieces, np.int64)
-        for name in ("minimum", "maximum", "high", "low", "negative")
-    }
-    for name, column in extremes.items():
-        column[whole["piece"]] = whole[name]
+    totals = {}
+    for name in WHOLE:
+        totals[name] = np.zeros(pieces, np.int64)
+        totals[name][whole["piece"]] = whole[name]
     # Low halves are sums themselves and can be larger than their bits: the rest is carried into the
     # high half.
-    extremes["high"] += extremes["low"] >> HALF
-    extremes["low"] &= (1 << HALF) - 1
-    return Histograms(shards=shards, **extremes)
+    totals["high"] += totals["low"] >> HALF
+    totals["low"] &= (1 << HALF) - 1
+    return Histograms(shards=shards, **totals)
 
 
 def cells_of(number: int, pieces: int, counts: Mapping[str, NDArray[np.integer[Any]]]) -> Cells:
@@ -357,14 +371,15 @@ def cells_of(number: int, pieces: int, counts: Mapping[str, NDArray[np.integer[A
     :param counts: in order, columns ``piece``, ``index``, ``n``, those of the shard's pieces.
     """
     begin = number * SHARD
-    own = np.arange(begin, min(begin + SHARD, pieces) + 1)
-    many = counts["n"]
+    edges = np.arange(begin, min(begin + SHARD, pieces) + 1)
     # Nearly all counts are small: 32 bits halve their memory.
-    small = int(many.max(initial=0)) <= np.iinfo(np.int32).max
+    count: NDArray[Any] = counts["n"].astype(np.int64)
+    if int(count.max(initial=0)) <= np.iinfo(np.int32).max:
+        count = count.astype(np.int32)
     return Cells(
-        first=np.searchsorted(counts["piece"], own),
+        first=np.searchsorted(counts["piece"], edges),
         index=counts["index"].astype(np.int32),
-        count=many.astype(np.int32) if small else many.astype(np.int64),
+        count=count,
     )
 
 
@@ -375,34 +390,30 @@ def in_shards(pieces: int, counts: Mapping[str, NDArray[np.int64]]) -> tuple[Cel
     """
     starts = np.arange(0, pieces, SHARD)
     edges = np.searchsorted(counts["piece"], np.append(starts, pieces))
-    return tuple(
-        cells_of(
-            number,
-            pieces,
-            {name: column[edges[number] : edges[number + 1]] for name, column in counts.items()},
-        )
-        for number in range(len(starts))
-    )
+    shards = []
+    for number in range(len(starts)):
+        rows = slice(edges[number], edges[number + 1])
+        own = {name: column[rows] for name, column in counts.items()}
+        shards.append(cells_of(number, pieces, own))
+    return tuple(shards)
 
 
 def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
     """Return histograms from one for each piece; None without values."""
-    filled = [(piece, part) for piece, part in enumerate(parts) if part is not None]
-    if not filled:
+    cells = []
+    whole = []
+    for piece, part in enumerate(parts):
+        if part is not None:
+            # (3, buckets): piece, bucket and count
+            cells.append(np.stack([np.full(len(part.index), piece), part.index, part.count]))
+            high = part.total >> HALF
+            low = part.total & (1 << HALF) - 1
+            whole.append((piece, part.minimum, part.maximum, high, low, part.negative))
+    if not whole:
         return None
-    cells = {
-        "piece": np.concatenate([np.full(len(part.index), piece) for piece, part in filled]),
-        "index": np.concatenate([part.index for _, part in filled]), "n": np.concatenate([part.count for _, part in filled]),
-    }  # fmt: skip
-    low = (1 << HALF) - 1
-    whole = [
-        (piece, part.minimum, part.maximum, part.total >> HALF, part.total & low, part.negative)
-        for piece, part in filled
-    ]
-    names = ("piece", "minimum", "maximum", "high", "low", "negative")
-    return histograms(
-        len(parts), in_shards(len(parts), cells), dict(zip(names, np.array(whole).T, strict=True))
-    )
+    counts = dict(zip(("piece", "index", "n"), np.concatenate(cells, axis=1), strict=True))
+    columns = dict(zip(("piece", *WHOLE), np.array(whole).T, strict=True))
+    return histograms(len(parts), in_shards(len(parts), counts), columns)
 
 
 # The most blocks of latencies by second in a results document.
@@ -429,16 +440,17 @@ class OverTime:
         """Return the length, ns, of at most ``most`` blocks of whole seconds, and the copies of
         each by bucket.
 
-        All but the last have this length. :param duration: of the measured phase, ns.
+        All but the last have this length.
+
+        :param duration: of the measured phase, ns.
         """
         seconds = max(-(-duration // SECOND), 1)
         length = block_seconds(duration, most)
-        blocks: list[dict[int, int]] = [{} for _ in range(-(-seconds // length))]
-        for block, index, count in zip(
-            (self.second // length).tolist(), self.index.tolist(), self.count.tolist(), strict=True
-        ):
-            blocks[block][index] = blocks[block].get(index, 0) + count
-        return length * SECOND, blocks
+        blocks: list[Counter[int]] = [Counter() for _ in range(-(-seconds // length))]
+        columns = (self.second // length, self.index, self.count)
+        for block, index, count in np.stack(columns, axis=1).tolist():
+            blocks[block][index] += count
+        return length * SECOND, list(map(dict, blocks))
 
 
 def block_seconds(duration: int, most: int = MOST_BLOCKS) -> int:

@@ -1,6 +1,8 @@
 """Measure the samples of a run folder with Spark.
 
-Every frame that is collected here is a small table.
+The rule: samples are counted by Spark's workers, in two scans or more, and every frame that is
+collected here is a small table. :mod:`pytest_loadtest.fleet` calls it in the controller's process,
+in the thread that waits for the run's measurements.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.gaps import DeliveryGaps
     from pytest_loadtest.metrics.measurements import Measurements
 
+# Names of tables.
+_GAPS = "gaps"
+_GAPS_WITHOUT_OWN = "gaps_without_own"
 _DAMAGED = re.compile(r"ValueError: (\S+ (?:is damaged|cannot be read): .*)")
 _CONDITION = re.compile(r"\[[A-Z_]+(\.[A-Z_]+)*\] .*")
 
@@ -67,26 +72,25 @@ def aggregate_with_stages(
     :raises NoData: see :func:`aggregate`.
     """
     folder = read.load_run(run_dir)
-    whole, *stages = _measure(
-        spark, folder, [folder.run, *folder.stages.values()], [folder.recorded, *_of_stages(folder)]
-    )
+    parts = [folder.run, *folder.stages.values()]
+    recorded = [folder.recorded, *_of_stages(folder)]
+    whole, *stages = _measure(spark, folder, parts, recorded)
     return whole, tuple(zip(folder.stages, stages, strict=True))
 
 
 def _of_stages(folder: read.RunFolder) -> list[Recorded]:
-    """Return the records of each stage, without foreign messages and damaged heads: their time is unknown."""
-    run, workers, clocks = folder.run, folder.recorded.workers, folder.recorded.clocks
-    return [
-        Recorded(
-            foreign=None,
-            clocks=clocks,
-            workers=tuple(
-                worker.during(stage.start - run.start, stage.duration, run.duration)
-                for worker in workers
-            ),
-        )
-        for stage in folder.stages.values()
-    ]
+    """Return the records of each stage.
+
+    They lack foreign messages and damaged heads, whose time is unknown.
+    """
+    run = folder.run
+    workers = folder.recorded.workers
+    stages = []
+    for stage in folder.stages.values():
+        begin = stage.start - run.start
+        during = tuple(worker.during(begin, stage.duration, run.duration) for worker in workers)
+        stages.append(Recorded(foreign=None, clocks=folder.recorded.clocks, workers=during))
+    return stages
 
 
 def _measure(
@@ -99,20 +103,20 @@ def _measure(
         raise NoData(
             f"{folder.path}: Spark could not aggregate the samples: {_cause(error)}"
         ) from error
+
     for part, answer in zip(parts, answers, strict=True):
         # Every subscription repeats what was sent, so that of one is compared with the plan.
-        once = answer.deliveries["subscription"] == 0
-        folder.check_offered(
-            part,
-            read.Offered(
-                *(answer.deliveries[name][once] for name in ("stream", "offered", "distinct"))
-            ),
-        )
-    measured = [assemble(*of_part) for of_part in zip(parts, recorded, answers, strict=True)]
-    for each in measured:
+        once = take(answer.deliveries, answer.deliveries["subscription"] == 0)
+        offered = read.Offered(once["stream"], once["offered"], once["distinct"])
+        folder.check_offered(part, offered)
+
+    measured = list(map(assemble, parts, recorded, answers))
+    for measurements in measured:
         # Times that no relation of clocks has corrected can be compared within one host only.
-        between = each.counts.received - (each.within_hosts.deliveries if each.within_hosts else 0)
-        if each.one_clock and between:
+        between = measurements.counts.received
+        if measurements.within_hosts:
+            between -= measurements.within_hosts.deliveries
+        if measurements.one_clock and between:
             raise NoData(
                 f"{folder.path}: {between} deliveries are between two hosts, the plan has none"
             )
@@ -120,7 +124,9 @@ def _measure(
 
 
 def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> list[Answers]:
-    """Count the samples in two scans: deliveries in time, counted by the second, depend on the median latency, a result of the first.
+    """Count the samples in two scans.
+
+    Deliveries in time, counted by the second, depend on the median latency, a result of the first.
 
     Latencies are those of first copies. The first scan counts every copy as one; the second finds
     the deliveries that came more than once. Most runs have none. Otherwise a third scan counts the
@@ -128,26 +134,27 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     measures delivery gaps that are shorter than the cells of the first (decision 036).
     """
     for part in parts:
-        words_of(
-            part
-        )  # raises NoData if there are more words than can be numbered, before anything is read
-    # A row of the range is one task; each is a partition of its
-    # own, so that Spark runs them in parallel.
+        # It raises NoData if there are more words than can be numbered, before anything is read.
+        words_of(part)
+    # A row of the range is one task; each is a partition of its own, so that Spark runs them in
+    # parallel.
     tasks = read.tasks(folder)
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     collector = Collector(Spool(folder.path), parts, sum(folder.files.values()))
     counted = collector.tables(T.file_tables(numbers, tasks, parts))
     begins = _begins(parts, counted)
     slots = _slots(T.deliveries(numbers, tasks, parts, begins, LOST_RANGES), len(parts))
-    repeated = [_repeated(of_part) for of_part in slots]
-    if any(ranges is not None for ranges in repeated):
+
+    repeated = list(map(_repeated, slots))
+    if any(repeated):
         firsts = collector.tables(T.first_copies(numbers, tasks, parts, repeated))
-        counted = [
-            tables if ranges is None else _of_first_copies(tables, first)
-            for tables, ranges, first in zip(counted, repeated, firsts, strict=True)
-        ]
-        if (shifted := _begins(parts, counted)) != begins:
+        for number, ranges in enumerate(repeated):
+            if ranges is not None:
+                counted[number] = _of_first_copies(counted[number], firsts[number])
+        shifted = _begins(parts, counted)
+        if shifted != begins:
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
+
     gaps = _delivery_gaps(numbers, tasks, parts, repeated, counted)
     return [
         _answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)
@@ -161,27 +168,35 @@ def _delivery_gaps(
     repeated: Sequence[Table | None],
     counted: Sequence[Counted],
 ) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
-    """Return the longest gap of each pair of each part, and the same without the generator's own delays; None in parts without stalls."""
-    # The parts with stalls are counted twice in the same scan, the
-    # second time without the generator's own delays.
-    stalled = [number for number, part in enumerate(parts) if part.stalled]
-    places = [*range(len(parts)), *stalled]
-    names = ["gaps"] * len(parts) + ["gaps_without_own"] * len(stalled)
-    runs = [parts[number] for number in places]
-    cells = [counted[number].tables[name] for number, name in zip(places, names, strict=True)]
-    suspects = [
-        suspects_of(run, of_run, without_own=name == "gaps_without_own")
-        for run, of_run, name in zip(runs, cells, names, strict=True)
-    ]
+    """Return the longest gap of each pair of each part.
+
+    The second one is without the generator's own delays; None in parts without stalls.
+    """
+    # The parts with stalls are counted twice in the same scan, the second time without the
+    # generator's own delays.
+    places = [(number, _GAPS) for number in range(len(parts))]
+    places += [(number, _GAPS_WITHOUT_OWN) for number, part in enumerate(parts) if part.stalled]
+    runs = []
+    ranges = []
+    cells = []
+    suspects = []
+    for number, name in places:
+        run = parts[number]
+        of_run = counted[number].tables[name]
+        runs.append(run)
+        ranges.append(repeated[number])
+        cells.append(of_run)
+        suspects.append(suspects_of(run, of_run, without_own=name == _GAPS_WITHOUT_OWN))
+
     inside: list[list[Table]] = [[] for _ in places]
     if any(suspects):
-        frame = T.gap_receipts(
-            numbers, tasks, runs, [repeated[number] for number in places], suspects
-        )
+        frame = T.gap_receipts(numbers, tasks, runs, ranges, suspects)
         inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
-    gaps = [_gaps(*of_run) for of_run in zip(runs, cells, suspects, inside, strict=True)]
-    earlier = dict(zip(stalled, gaps[len(parts) :], strict=True))
-    return [(gaps[number], earlier.get(number)) for number in range(len(parts))]
+    longest = map(_gaps, runs, cells, suspects, inside)
+    gaps = dict(zip(places, longest, strict=True))
+    return [
+        (gaps[number, _GAPS], gaps.get((number, _GAPS_WITHOUT_OWN))) for number in range(len(parts))
+    ]
 
 
 def _gaps(
@@ -190,12 +205,12 @@ def _gaps(
     """Return the longest gap of each pair.
 
     :param cells: the table ``gaps``, or ``gaps_without_own``.
-    :param inside: the longest gap inside each suspect cell, see
-        ``gap_receipts.longest_inside``.
+    :param inside: the longest gap inside each suspect cell, see ``gap_receipts.longest_inside``.
     """
-    shown = gaps_of_cells(run, cells)
-    found = [] if suspects is None else [suspects.of_pairs(table) for table in inside]
-    return longest_gaps(run, joined([shown, *found]))
+    gaps = [gaps_of_cells(run, cells)]
+    if suspects is not None:
+        gaps += map(suspects.of_pairs, inside)
+    return longest_gaps(run, joined(gaps))
 
 
 def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
@@ -207,12 +222,15 @@ def _slots(frame: DataFrame, parts: int) -> list[dict[str, list[Table]]]:
 
 
 def _repeated(slots: Mapping[str, list[Table]]) -> Table | None:
-    """Return the ranges of words with deliveries that came more than once, in order; None without any."""
-    repeated = sorted(
-        (ranges for ranges in slots.get("repeated", ()) if len(ranges["low"])),
-        key=lambda ranges: int(ranges["low"][0]),
-    )
-    return joined(repeated) if repeated else None
+    """Return the ranges of words with deliveries that came more than once, in order.
+
+    None without any.
+    """
+    repeated = [ranges for ranges in slots.get("repeated", ()) if len(ranges["low"])]
+    if not repeated:
+        return None
+    repeated.sort(key=lambda ranges: int(ranges["low"][0]))
+    return joined(repeated)
 
 
 def _of_first_copies(counted: Counted, first: Counted) -> Counted:
@@ -220,21 +238,20 @@ def _of_first_copies(counted: Counted, first: Counted) -> Counted:
 
     :param first: the tables of the third scan.
     """
-    replaced = {
-        **counted.tables,
-        **{name: first.tables[name] for name in ("extremes", "gaps", "gaps_without_own")},
-    }
+    tables = dict(counted.tables)
+    for name in ("extremes", _GAPS, _GAPS_WITHOUT_OWN):
+        tables[name] = first.tables[name]
     kinds = [KINDS[kind] for kind in FIRST_COPY_KINDS]
-    for name in ("counts", "histograms", "seconds"):
-        of_copies = [UNDUE, WITHIN] if name == "seconds" else kinds
-        others = take(counted.tables[name], ~np.isin(counted.tables[name]["what"], of_copies))
-        replaced[name] = merge_rows(name, [others, first.tables[name]])
-    of_others = {
-        (kind, shard): tables
-        for (kind, shard), tables in counted.spans.items()
-        if kind not in kinds
-    }
-    return Counted(tables=replaced, spans=joined_spans(of_others, first.spans), due=first.due)
+    of_copies = {"counts": kinds, "histograms": kinds, "seconds": [UNDUE, WITHIN]}
+    for name, replaced in of_copies.items():
+        others = take(tables[name], ~np.isin(tables[name]["what"], replaced))
+        tables[name] = merge_rows(name, [others, first.tables[name]])
+
+    spans = {}
+    for (kind, shard), packed in counted.spans.items():
+        if kind not in kinds:
+            spans[kind, shard] = packed
+    return Counted(tables=tables, spans=joined_spans(spans, first.spans), due=first.due)
 
 
 def _answers(
@@ -243,35 +260,42 @@ def _answers(
     slots: Mapping[str, list[Table]],
     gaps: tuple[DeliveryGaps, DeliveryGaps | None],
 ) -> Answers:
-    """:param counted: in the first or third scan. :param slots: the tables of every slot of words, by name.
+    """:param counted: in the first or third scan.
 
+    :param slots: the tables of every slot of words, by name.
     :param gaps: see :func:`_delivery_gaps`.
     """
-    tables = counted.tables
-    deliveries, buckets, reached, pieces = (
-        merge_rows(name, slots.get(name, ()))
-        for name in ("deliveries", "buckets", "reached", "pieces")
-    )
-    further = [name for name in ("counts", "histograms") if name in slots]  # of broadcasts
+
+    def merged(name: str) -> Table:
+        return merge_rows(name, slots.get(name, ()))
+
+    tables = dict(counted.tables)
+    for name in ("counts", "histograms"):
+        if name in slots:  # of broadcasts
+            tables[name] = merge_rows(name, [tables[name], *slots[name]])
+    deliveries = merged("deliveries")
+    edges = None
+    if deliveries["lost"].any():
+        edges = first_edges(slots["edges"], LOST_RANGES)
     return Answers(
-        tables={
-            **tables,
-            **{name: merge_rows(name, [tables[name], *slots[name]]) for name in further},
-        },
+        tables=tables,
         spans=joined_spans(counted.spans, spool_spans(spool, slots.get("spans", ()))),
         due=counted.due,
         deliveries=deliveries,
-        buckets=buckets,
-        reached=reached,
-        pieces=pieces,
-        edges=first_edges(slots["edges"], LOST_RANGES) if deliveries["lost"].any() else None,
+        buckets=merged("buckets"),
+        reached=merged("reached"),
+        pieces=merged("pieces"),
+        edges=edges,
         gaps=gaps[0],
         gaps_without_own=gaps[1],
     )
 
 
 def _begins(parts: list[Expected], counted: list[Counted]) -> list[int]:
-    """Return the start of the time in which a copy is in time, ns, for each part: the phase's start plus the median latency."""
+    """Return for each part the start, ns, of the time in which a copy is in time.
+
+    It is the phase's start plus the median latency.
+    """
     return [
         part.start + median_shift(latencies_by_kind(of_part.tables, FIRST_COPY_KINDS))
         for part, of_part in zip(parts, counted, strict=True)
@@ -284,8 +308,11 @@ def _cause(error: Exception) -> str:
     It is a worker's message about a damaged file; otherwise the line that begins with Spark's error
     condition, ``[LIKE_THIS]``; otherwise the first line.
     """
-    lines = str(error).strip().splitlines()
-    damaged, condition = _DAMAGED.search(str(error)), _CONDITION.search(str(error))
+    trace = str(error).strip()
+    damaged = _DAMAGED.search(trace)
     if damaged:
         return damaged[1]
-    return condition[0] if condition else (lines or [type(error).__name__])[0]
+    condition = _CONDITION.search(trace)
+    if condition:
+        return condition[0]
+    return trace.splitlines()[0] if trace else type(error).__name__

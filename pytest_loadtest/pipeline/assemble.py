@@ -1,9 +1,15 @@
-"""Assemble measurements from the small tables that Spark returns: arithmetic on at most some thousand rows each."""
+"""Assemble measurements from the small tables that Spark returns.
+
+The rule: a metric of :mod:`pytest_loadtest.metrics.stats`, computed from merged counts instead of
+rows, is equal to the bit. It is arithmetic on at most some thousand rows of each table;
+:mod:`pytest_loadtest.pipeline.aggregate` calls it in the controller's thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,13 +75,12 @@ class Answers:
 
 def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurements:
     """Return the measurements of a run or stage."""
-    sent, sliced = answers.tables["sent"], _by_piece(run, answers)
+    sent = answers.tables["sent"]
+    sliced = _by_piece(run, answers)
     seconds = _by_second(run, answers.due, answers.tables["extremes"])
     series = _series(run, answers.tables, seconds)
-    counted = {
-        **_counts_by_piece(run, answers.pieces),
-        **_counts_by_piece(run, answers.tables["own_late"]),
-    }
+    own_late = _counts_by_piece(run, answers.tables["own_late"])
+    counted = _counts_by_piece(run, answers.pieces) | own_late
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -117,40 +122,38 @@ def latencies_by_kind(
     tables: Mapping[str, t.Table], kinds: Iterable[str] = COUNTED_LATENCIES
 ) -> dict[str, Histogram | Lateness]:
     """Return the latencies of the whole run by kind; kinds without values are missing."""
-    return with_lateness(
-        {kind: counted for kind in kinds if (counted := _whole(tables, kind)) is not None}
-    )
+    latencies = {}
+    for kind in kinds:
+        histogram = _whole(tables, kind)
+        if histogram is not None:
+            latencies[kind] = histogram
+    return with_lateness(latencies)
 
 
 def _offering(run: Expected, offers: t.Table) -> tuple[OfferedWindow, ...]:
-    counted = {name: np.zeros(len(run.planned_windows), np.int64) for name in ("n", "bytes")}
-    for name, column in counted.items():
-        column[offers["window"]] = offers[name]
-    return offered_windows(
-        run.planned, run.planned_windows, counted["n"].tolist(), counted["bytes"].tolist()
-    )
+    windows = len(run.planned_windows)
+    n = _sums(offers["window"], offers["n"], windows)
+    size = _sums(offers["window"], offers["bytes"], windows)
+    return offered_windows(run.planned, run.planned_windows, n.tolist(), size.tolist())
 
 
 def _whole(tables: Mapping[str, t.Table], kind: str) -> Histogram | None:
     """Return all groups of a kind as one histogram."""
     by = t.BUCKET if COUNTED_LATENCIES[kind].per_bucket else t.WHOLE
-    counts, whole = _of_kind(tables, kind, by)
+    counts = _of_kind(tables["counts"], kind, by)
     # The groups of a breakdown, such as size buckets, add up to the whole run.
     index, place = np.unique(counts["index"], return_inverse=True)
-    count = np.zeros(len(index), np.int64)
-    np.add.at(count, place, counts["n"])
-    return _histogram({"index": index, "n": count}, whole)
+    merged = {"index": index, "n": _sums(place, counts["n"], len(index))}
+    return _histogram(merged, _of_kind(tables["histograms"], kind, by))
 
 
 def _histograms(
     tables: Mapping[str, t.Table], kind: str, by: int, n: int
 ) -> list[Histogram | None]:
     """Return one histogram for each group 0 … n-1."""
-    counts, whole = _of_kind(tables, kind, by)
-    return [
-        _histogram(part, one)
-        for part, one in zip(_by_key(counts, "group", n), _by_key(whole, "group", n), strict=True)
-    ]
+    counts = _by_key(_of_kind(tables["counts"], kind, by), "group", n)
+    whole = _by_key(_of_kind(tables["histograms"], kind, by), "group", n)
+    return list(map(_histogram, counts, whole))
 
 
 def _by_worker(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, dict[str, Histogram]]:
@@ -160,14 +163,19 @@ def _by_worker(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, dict[s
         for kind, metric in LATENCIES.items()
         if metric.per_worker
     }
-    return {
-        name: {
-            kind: counted
-            for kind, parts in by_kind.items()
-            if (counted := parts[number]) is not None
-        }
-        for number, name in enumerate(run.workers)
-    }
+    return {name: _of_group(by_kind, number) for number, name in enumerate(run.workers)}
+
+
+def _of_group(
+    by_kind: Mapping[str, Sequence[Histogram | None]], number: int
+) -> dict[str, Histogram]:
+    """Return the latencies of one group; kinds without values are missing."""
+    latencies = {}
+    for kind, histograms_of_kind in by_kind.items():
+        histogram = histograms_of_kind[number]
+        if histogram is not None:
+            latencies[kind] = histogram
+    return latencies
 
 
 def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:
@@ -183,11 +191,8 @@ def _histogram(counts: t.Table, whole: t.Table) -> Histogram | None:
     )
 
 
-def _of_kind(tables: Mapping[str, t.Table], kind: str, by: int) -> list[t.Table]:
-    return [
-        _where(_where(tables[name], "what", t.KINDS[kind]), "by", by)
-        for name in ("counts", "histograms")
-    ]
+def _of_kind(table: t.Table, kind: str, by: int) -> t.Table:
+    return t.take(table, (table["what"] == t.KINDS[kind]) & (table["by"] == by))
 
 
 def _where(table: t.Table, key: str, value: int) -> t.Table:
@@ -198,25 +203,35 @@ def _sum(values: NDArray[np.int64]) -> int:
     return int(values.sum())
 
 
+def _sums(index: NDArray[np.int64], values: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Return the sum of the values of each index 0 … n-1: 5, 0, 13 of 5, 6, 7 at 0, 2, 2."""
+    sums = np.zeros(n, np.int64)
+    np.add.at(sums, index, values)
+    return sums
+
+
 def _by_key(table: t.Table, key: str, n: int) -> list[t.Table]:
     """Return the rows of each key 0 … n-1, in their order."""
     # One sort for all groups; a mask for each would read the table once for every topic.
     order = np.argsort(table[key], kind="stable")
     edges = np.searchsorted(table[key][order], np.arange(n + 1))
-    parts = np.split(order, edges)[1:-1]
-    return [{name: column[part] for name, column in table.items()} for part in parts]
+    return [t.rows_at(table, part) for part in np.split(order, edges)[1:-1]]
 
 
 def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
-    sent, received, deliveries = (
-        answers.tables["sent"],
-        answers.tables["received"],
-        answers.deliveries,
-    )
-    status = {member: _sum(sent["n"][sent["status"] == member]) for member in Status}
-    fate = {
-        kind: _sum(received["n"][received["fate"] == kind]) for kind in (t.CORRUPT, t.MISPLACED)
-    }
+    sent = answers.tables["sent"]
+    received = answers.tables["received"]
+    deliveries = answers.deliveries
+    status = {member: _sum(_where(sent, "status", member)["n"]) for member in Status}
+    foreign = recorded.foreign
+    if foreign is not None:
+        foreign += _sum(_where(received, "fate", t.MISPLACED)["n"])
+    out_of_order = None
+    if run.ordered:
+        out_of_order = _sum(deliveries["late"])
+    out_of_due_order = None
+    if run.delays:
+        out_of_due_order = _sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"])
     return Counts(
         offered=_sum(sent["n"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
@@ -229,16 +244,14 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         received_in_time=_sum(deliveries["received_in_time"]),
         lost=_sum(deliveries["lost"]),
         duplicates=_sum(deliveries["copies"]) - _sum(deliveries["received"]),
-        out_of_order=_sum(deliveries["late"]) if run.ordered else None,
-        foreign=None if recorded.foreign is None else recorded.foreign + fate[t.MISPLACED],
-        corrupt=recorded.corrupt + fate[t.CORRUPT],
+        out_of_order=out_of_order,
+        foreign=foreign,
+        corrupt=recorded.corrupt + _sum(_where(received, "fate", t.CORRUPT)["n"]),
         corrupt_heads=recorded.corrupt,
         # Each subscription repeats the number of resent messages: it is counted once.
-        resent=_sum(deliveries["resent"][deliveries["subscription"] == 0]),
+        resent=_sum(_where(deliveries, "subscription", 0)["resent"]),
         duplicates_of_resent=_sum(deliveries["duplicates_of_resent"]),
-        out_of_due_order=_sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"])
-        if run.delays
-        else None,
+        out_of_due_order=out_of_due_order,
     )
 
 
@@ -247,75 +260,71 @@ def _is_dropped(sent: t.Table) -> NDArray[np.bool_]:
 
 
 def _full_windows(run: Expected, blocked: t.Table, topics: t.Table) -> FullWindows | None:
-    """:param blocked: the rows of the table ``sent`` for messages that were dropped before full windows."""
+    """:param blocked: rows of ``sent`` for messages that were dropped before full windows."""
     waited = join_total(_sum(blocked["blocked_high"]), _sum(blocked["blocked_low"]))
-    return full_windows(run, waited, *(topics[name] for name in ("topic", "n", "first", "last")))
+    return full_windows(run, waited, topics["topic"], topics["n"], topics["first"], topics["last"])
 
 
 def _silent(run: Expected, answers: Answers) -> Silent | None:
     deliveries = answers.deliveries
     if run.broadcasts:  # the table of deliveries has no single subscriptions
         row, bit = bits(answers.reached["mask"])
-        subscription, topic = (
-            answers.reached["group"][row] * WIDTH + bit,
-            answers.reached["topic"][row],
-        )
+        topic = answers.reached["topic"][row]
+        subscription = answers.reached["group"][row] * WIDTH + bit
     else:
         got = t.take(deliveries, deliveries["received"] > 0)
-        subscription, topic = got["subscription"], run.stream_topics[got["stream"]]
+        topic = run.stream_topics[got["stream"]]
+        subscription = got["subscription"]
     # Without subscriptions a stream is silent if none of its messages was acknowledged.
-    came = deliveries["received" if run.subscriptions else "acked"] > 0
-    return silence(run, heard_of(run, subscription, topic), marked(run, deliveries["stream"][came]))
+    arrived = deliveries["received" if run.subscriptions else "acked"] > 0
+    streams = deliveries["stream"][arrived]
+    return silence(run, heard_of(run, subscription, topic), marked(run, streams))
 
 
 def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:
     """Return the latencies of each piece of the cut phase, by kind."""
-    by_kind = {}
+    by_kind: dict[str, Histograms] = {}
+    if run.cut is None:
+        return by_kind
+    pieces = len(run.cut.starts)
     for kind, metric in COUNTED_LATENCIES.items():
-        if run.cut is None or not run.slices(metric):
+        if not run.slices(metric):
             continue
-        pieces, number = len(run.cut.starts), t.KINDS[kind]
-        whole = dict(_where(_where(answers.tables["histograms"], "what", number), "by", t.SPAN))
-        by_kind[kind] = histograms(
-            pieces, StoredCells(pieces, answers.spans, number), whole | {"piece": whole["group"]}
-        )
-    return {kind: parts for kind, parts in by_kind.items() if parts is not None}
+        whole = _of_kind(answers.tables["histograms"], kind, t.SPAN)
+        cells = StoredCells(pieces, answers.spans, t.KINDS[kind])
+        of_pieces = histograms(pieces, cells, {**whole, "piece": whole["group"]})
+        if of_pieces is not None:
+            by_kind[kind] = of_pieces
+    return by_kind
 
 
 def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.int64]]:
     """Return the counts of a table by piece of ``run.slice_cut``; 0 for pieces without any."""
     if run.slice_cut is None:
         return {}
-    columns = {
-        name: np.zeros(len(run.slice_cut.starts), np.int64) for name in counted if name != "piece"
+    pieces = len(run.slice_cut.starts)
+    return {
+        name: _sums(counted["piece"], column, pieces)
+        for name, column in counted.items()
+        if name != "piece"
     }
-    for name, column in columns.items():
-        column[counted["piece"]] = counted[name]
-    return columns
 
 
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     topic = run.stream_topics[answers.deliveries["stream"]]
-    return _breakdown(
-        run.topic_names(), "topic", answers.tables, _summed(answers.deliveries, topic, run.topics)
-    )
+    deliveries = _summed(answers.deliveries, topic, run.topics)
+    return _breakdown(run.topic_names(), "topic", answers.tables, deliveries)
 
 
 def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
-    return _breakdown(
-        run.buckets,
-        "bucket",
-        answers.tables,
-        _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets)),
-    )
+    deliveries = _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets))
+    return _breakdown(run.buckets, "bucket", answers.tables, deliveries)
 
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
     """Return the sums of deliveries of each group 0 … n-1."""
-    sums = {name: np.zeros(n, np.int64) for name in ("received", "received_in_time", "lost")}
-    for name, total in sums.items():
-        np.add.at(total, group, deliveries[name])
-    return sums
+    names = ("received", "received_in_time", "lost")
+    return {name: _sums(group, deliveries[name], n) for name in names}
 
 
 def _breakdown(
@@ -324,23 +333,28 @@ def _breakdown(
     tables: Mapping[str, t.Table],
     deliveries: Mapping[str, NDArray[np.int64]],
 ) -> tuple[Breakdown, ...]:
-    n, by = len(names), t.TOPIC if key == "topic" else t.BUCKET
-    kinds = {
-        kind: _histograms(tables, kind, by, n)
+    """:param key: ``topic`` or ``bucket``."""
+    by = t.TOPIC if key == "topic" else t.BUCKET
+    by_kind = {
+        kind: _histograms(tables, kind, by, len(names))
         for kind, metric in COUNTED_LATENCIES.items()
         if getattr(metric, f"per_{key}")
     }
     parts = []
-    for i, sent in enumerate(_by_key(tables["sent"], key, n)):
-        out = ~_is_dropped(sent)
-        parts.append(
-            Breakdown(
-                name=names[i], offered=_sum(sent["n"]), sent=_sum(sent["n"][out]), acked=_sum(sent["n"][sent["status"] == Status.ACKED]),
-                received=int(deliveries["received"][i]), received_in_time=int(deliveries["received_in_time"][i]),
-                lost=int(deliveries["lost"][i]), bytes_sent=_sum(sent["bytes"][out]),
-                latencies={kind: counted for kind, parts_of in kinds.items() if (counted := parts_of[i]) is not None},
-            )
-        )  # fmt: skip
+    for number, offered in enumerate(_by_key(tables["sent"], key, len(names))):
+        sent = t.take(offered, ~_is_dropped(offered))
+        breakdown = Breakdown(
+            name=names[number],
+            offered=_sum(offered["n"]),
+            sent=_sum(sent["n"]),
+            acked=_sum(_where(offered, "status", Status.ACKED)["n"]),
+            received=int(deliveries["received"][number]),
+            received_in_time=int(deliveries["received_in_time"][number]),
+            lost=int(deliveries["lost"][number]),
+            bytes_sent=_sum(sent["bytes"]),
+            latencies=_of_group(by_kind, number),
+        )
+        parts.append(breakdown)
     return tuple(parts)
 
 
@@ -348,11 +362,11 @@ def _breakdown(
 class _Seconds:
     """End-to-end latencies of first copies by the second of their intended time.
 
-    :param came: int64, first copies in each second.
+    :param first_copies: int64, in each second.
     :param percentiles: int64, one row for each of the seconds with latencies.
     """
 
-    came: NDArray[np.int64]
+    first_copies: NDArray[np.int64]
     percentiles: NDArray[np.int64]
     over_time: OverTime | None
 
@@ -360,12 +374,12 @@ class _Seconds:
 def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _Seconds:
     """Read the table ``due`` shard by shard: that of a day has some ten million rows."""
     length = block_seconds(run.duration)
-    came = np.zeros(int(extremes["second"].max(initial=-1)) + 1, np.int64)
+    first_copies = np.zeros(int(extremes["second"].max(initial=-1)) + 1, np.int64)
     percentiles = [np.zeros((0, len(SERIES_PERCENTILES)), np.int64)]
     blocks = [t.merge_rows("due", ())]
     for shard in shards:
         due = {name: column.astype(np.int64) for name, column in shard.table().items()}
-        np.add.at(came, due["second"], due["n"])
+        np.add.at(first_copies, due["second"], due["n"])
         seconds = np.unique(due["second"])
         buckets = [
             midpoint(_nearest_rank(due, seconds, p), SERIES_BITS) for p in SERIES_PERCENTILES
@@ -373,11 +387,12 @@ def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _S
         percentiles.append(np.stack(buckets, axis=1))
         blocks.append(t.merge_rows("due", [due | {"second": due["second"] // length * length}]))
     every = np.concatenate(percentiles)
-    limits = extremes["minimum"][:, None], extremes["maximum"][:, None]
+    least = extremes["minimum"][:, None]
+    most = extremes["maximum"][:, None]
     rows = t.merge_rows("due", blocks)
     return _Seconds(
-        came=came,
-        percentiles=np.clip(every, *limits),
+        first_copies=first_copies,
+        percentiles=np.clip(every, least, most),
         over_time=over_time(rows["second"], rows["index"], rows["n"]),
     )
 
@@ -385,17 +400,13 @@ def _by_second(run: Expected, shards: Sequence[Packed], extremes: t.Table) -> _S
 def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -> Series:
     def by_second(what: int, least: int = 0) -> NDArray[np.int64]:
         happened = _where(tables["seconds"], "what", what)
-        counted = np.zeros(max(int(happened["second"].max(initial=-1)) + 1, least), np.int64)
-        np.add.at(counted, happened["second"], happened["n"])
-        return counted
+        seconds = int(happened["second"].max(initial=-1)) + 1
+        return _sums(happened["second"], happened["n"], max(seconds, least))
 
     # Copies by intended second: first ones are in the table of latencies. A later copy has the
     # intended second of its first one, so no copy lies beyond the end of the column.
-    came = latencies.came + by_second(t.AGAIN, len(latencies.came))
-    counted = [
-        *(by_second(what) for what in (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)),
-        came,
-    ]
+    copies = latencies.first_copies + by_second(t.AGAIN, len(latencies.first_copies))
+    counted = [*map(by_second, (t.OFFERED, t.SENT, t.ACKED, t.RECEIVED, t.BLOCKED, t.KEPT)), copies]
     extremes = tables["extremes"]
     columns = [
         latencies.percentiles,
@@ -403,9 +414,8 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
         largest_lag(extremes["lag"])[:, None],
     ]
     times = np.concatenate(columns, axis=1).astype(np.float64)
-    return Series.padded(
-        -(-run.duration // SECOND), counted, extremes["second"], times, run.subscriptions
-    )
+    planned = -(-run.duration // SECOND)
+    return Series.padded(planned, counted, extremes["second"], times, run.subscriptions)
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:
@@ -425,18 +435,24 @@ def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[n
 
 def _lost(edges: t.Table) -> tuple[Lost, ...]:
     """Return the ranges between beginnings and ends."""
-    # Both lists are in one order, and beginnings and ends alternate, so
-    # the n-th beginning belongs to the n-th end.
-    order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
-    edges = {name: column[order] for name, column in edges.items()}
-    (rows, first), (_, last) = (_set_bits(edges["word"], edges[name]) for name in ("first", "last"))
-    return tuple(
-        Lost(
-            topic=int(edges["topic"][row]), subscription=int(edges["subscription"][row]), stream=int(edges["stream"][row]),
-            first=int(begin), last=int(end),
+    # Both lists are in one order, and beginnings and ends alternate, so the
+    # n-th beginning belongs to the n-th end.
+    order = np.lexsort((edges["word"], edges["stream"], edges["subscription"], edges["topic"]))
+    edges = t.rows_at(edges, order)
+    rows, first = _set_bits(edges["word"], edges["first"])
+    last = _set_bits(edges["word"], edges["last"])[1]
+    lost = []
+    for row, begin, end in islice(zip(rows, first, last, strict=False), LOST_RANGES):
+        lost.append(
+            Lost(
+                topic=int(edges["topic"][row]),
+                subscription=int(edges["subscription"][row]),
+                stream=int(edges["stream"][row]),
+                first=int(begin),
+                last=int(end),
+            )
         )
-        for row, begin, end in zip(rows[:LOST_RANGES], first[:LOST_RANGES], last[:LOST_RANGES], strict=False)
-    )  # fmt: skip
+    return tuple(lost)
 
 
 def _set_bits(

@@ -1,4 +1,9 @@
-"""Collect the counted tables of a run from Spark: small ones at once, those that grow with the run's length in pieces."""
+"""Collect the counted tables of a run from Spark.
+
+The rule: small tables are collected at once, those that grow with the run's length in pieces, so
+that no action of Spark returns more than the controller can hold.
+:mod:`pytest_loadtest.pipeline.aggregate` calls it in the controller's thread.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.spool import Packed, SpanKey, Spans, Spool
 
 AT_ONCE: Final = 96 << 20
-"""Packed bytes that are collected at once. Spark's limit is 1 GiB for each action (``spark.driver.maxResultSize``), and both processes hold
+"""Packed bytes that are collected at once.
+
+Spark's limit is 1 GiB for each action (``spark.driver.maxResultSize``), and both processes hold
 them some times over for a moment."""
 
 
@@ -42,7 +49,8 @@ class Counted:
 class Collector:
     """Collects the frames of one run.
 
-    :param parts: the run and its stages. :param rows: of all sample files.
+    :param parts: the run and its stages.
+    :param rows: of all sample files.
     """
 
     def __init__(self, spool: Spool, parts: Sequence[Expected], rows: int) -> None:
@@ -58,7 +66,7 @@ class Collector:
         found = [_Found() for _ in range(self._parts)]
         for row in self._rows(frame):
             found[row["part"]].add(row, self.spool)
-        return [one.counted() for one in found]
+        return [tables.counted() for tables in found]
 
     def _rows(self, frame: DataFrame) -> Iterator[dict[str, Any]]:
         if not self._in_pieces:
@@ -66,14 +74,13 @@ class Collector:
             return
         with _on_disk(frame) as stored:
             for shards in _pieces(stored):
-                yield from (
-                    stored.where(f"shard IN ({', '.join(map(str, shards))})").toArrow().to_pylist()
-                )
+                piece = stored.where(f"shard IN ({', '.join(map(str, shards))})")
+                yield from piece.toArrow().to_pylist()
 
 
 @contextmanager
 def _on_disk(frame: DataFrame) -> Iterator[DataFrame]:
-    """Keep a frame on the disks of Spark's workers, so that several actions read the samples once."""
+    """Keep a frame on the disks of Spark's workers: several actions read the samples once."""
     stored = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield stored
@@ -91,7 +98,8 @@ def _pieces(stored: DataFrame) -> Iterator[list[int]]:
     for shard, size in sorted(sizes.items()):
         if piece and total + size > AT_ONCE:
             yield piece
-            piece, total = [], 0
+            piece = []
+            total = 0
         piece.append(shard)
         total += size
     yield piece
@@ -118,6 +126,5 @@ class _Found:
     def counted(self) -> Counted:
         """Return all of them."""
         tables = {name: self._tables.get(name) or merge_rows(name, ()) for name in TABLES}
-        return Counted(
-            tables=tables, spans=self._spans, due=[self._due[shard] for shard in sorted(self._due)]
-        )
+        due = [self._due[second] for second in sorted(self._due)]
+        return Counted(tables=tables, spans=self._spans, due=due)

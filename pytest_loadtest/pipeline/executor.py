@@ -109,8 +109,11 @@ class GatheredTables:
     @property
     def large(self) -> bool:
         """True if the tables that are cut into shards have grown large."""
-        sharded = [gathered for name, gathered in self._tables.items() if name in SHARDED]
-        return sum(gathered.merged_rows for gathered in sharded) > CELLS // 2
+        rows = 0
+        for name in SHARDED:
+            if name in self._tables:
+                rows += self._tables[name].merged_rows
+        return rows > CELLS // 2
 
     def merged(self) -> Iterator[tuple[str, Table]]:
         """Yield the merged tables, large ones in shards: ``spans 0``, ``spans 1`` …"""
@@ -246,8 +249,8 @@ class WordsOfFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: numbers of tasks."""
-        words = [words_of(part) for part in self._parts]
-        gathered = [GatheredWords(of_part) for of_part in words]
+        words = list(map(words_of, self._parts))
+        gathered = list(map(GatheredWords, words))
         columns: dict[str, tuple[str, ...]] = {
             "sent": SENT_WORD_COLUMNS,
             "received": RECEIVED_WORD_COLUMNS,
@@ -268,7 +271,7 @@ class WordsOfFiles:
             # after the shuffle, so that memory stays bounded.
             if sum(tables.size for tables in gathered) > CELLS:
                 yield _slots(gathered)
-                gathered = [GatheredWords(of_part) for of_part in words]
+                gathered = list(map(GatheredWords, words))
         yield _slots(gathered)
 
 
@@ -363,11 +366,10 @@ def _rows_of(
     if kind == "broadcast":
         # A broadcast row becomes up to 64 received rows, so fewer are read at once.
         for block in opened.iter_batches(BLOCK // WIDTH, use_threads=False):
-            broadcasts = {name: _numbers(block[name]) for name in block.schema.names}
-            yield "received", received_rows(broadcasts)
+            yield "received", received_rows(_columns_of(block, block.schema.names))
         return
     for block in opened.iter_batches(BLOCK, columns=list(columns[kind]), use_threads=False):
-        yield kind, {column: _column_of(block, column) for column in columns[kind]}
+        yield kind, _columns_of(block, columns[kind])
 
 
 def _of_file(rows: Rows, file: SampleFile) -> Rows:
@@ -386,11 +388,15 @@ def _of_file(rows: Rows, file: SampleFile) -> Rows:
     return numbered
 
 
-def _column_of(block: pa.RecordBatch, name: str) -> NDArray[Any]:
-    # The files of older releases have no lag, and reading leaves out what a file does not have.
-    if name == "lag" and name not in block.schema.names:
-        return np.full(len(block), -1, np.int32)
-    return _numbers(block[name])
+def _columns_of(block: pa.RecordBatch, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    columns = {}
+    for name in names:
+        # The files of older releases have no lag, and reading leaves out what a file does not have.
+        if name == "lag" and name not in block.schema.names:
+            columns[name] = np.full(len(block), -1, np.int32)
+        else:
+            columns[name] = _numbers(block[name])
+    return columns
 
 
 class RowsOfFiles:
@@ -413,7 +419,7 @@ class RowsOfFiles:
 
 def pack(table: Table) -> bytes:
     """Return a table as a compressed Arrow stream."""
-    batch = pa.record_batch([_array(column) for column in table.values()], names=list(table))
+    batch = pa.record_batch(list(map(_array, table.values())), names=list(table))
     sink = pa.BufferOutputStream()
     # zstd at its fastest level: tables are shuffled, on a cluster over the network.
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1))
@@ -426,7 +432,7 @@ def pack(table: Table) -> bytes:
 def unpack(content: bytes) -> Table:
     """Return the table of :func:`pack`."""
     batch = pa.ipc.open_stream(content).read_next_batch()
-    return {name: _numbers(batch[name]) for name in batch.schema.names}
+    return _columns_of(batch, batch.schema.names)
 
 
 def table_rows(part: int, tables: Iterable[tuple[str, Table]]) -> list[tuple[int, str, bytes]]:
@@ -463,7 +469,7 @@ def _column(values: list[Any], kind: str) -> pa.Array:
     type_ = pa.binary()
     if kind == "string":
         type_ = pa.string()
-        values = [value.encode() for value in values]
+        values = list(map(str.encode, values))
     ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
     if ends[-1] > LARGEST:
         raise ValueError(

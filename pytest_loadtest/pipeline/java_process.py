@@ -1,7 +1,9 @@
 """Spark's Java process, started as pyspark starts it, but accessible from the beginning.
 
-pyspark's own launcher returns the process when it is ready, many
-seconds later; until then it could not be ended.
+The rule: a process that is starting can be ended. pyspark's own launcher returns the process when
+it is ready, many seconds later; until then it could not be ended.
+:mod:`pytest_loadtest.pipeline.session` calls it in the controller's process, from the thread that
+needs the session first.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -32,7 +35,9 @@ _POLL = 0.05
 
 
 class JavaProcess:
-    """One Java process that serves a Spark driver; it reads a pipe from this process and ends with it.
+    """One Java process that serves a Spark driver.
+
+    It reads a pipe from this process and ends with it.
 
     :param settings: of Spark.
     :param log: for all its output.
@@ -60,90 +65,87 @@ class JavaProcess:
 
     def _environment(self, loopback: bool) -> Mapping[str, str]:
         """Return the environment of the process."""
-        # Spark fails if this host's name has no address. A local session
-        # needs none, which only this variable can set.
-        own = {"SPARK_LOCAL_IP": "127.0.0.1"} if loopback else {}
-        return (
-            own
-            | os.environ
-            | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._connection)}
-        )
+        environment = dict(os.environ)
+        if loopback:
+            # Spark fails if this host's name has no address. A local session
+            # needs none, which only this variable can set.
+            environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        environment["SPARK_CONNECT_MODE"] = "0"
+        environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(self._connection)
+        return environment
 
     def gateway(self) -> Any:
         """Wait until the process is ready; return pyspark's connection to it.
 
         :raises UsageError: it ended before, or is not ready after :data:`START_SECONDS`.
         """
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.serializers import UTF8Deserializer, read_int
+        from pyspark import java_gateway, serializers
 
         deadline = time.monotonic() + START_SECONDS
         while not self._connection.exists():
             if time.monotonic() > deadline:
-                output = "; ".join(self._last_lines()) or "it printed nothing"
+                output = "; ".join(self._lines()[-3:]) or "it printed nothing"
                 raise UsageError(
-                    f"Spark's Java process was not ready after {START_SECONDS:g} s: {output} (its output: {self._log})"
+                    f"Spark's Java process was not ready after {START_SECONDS:g} s: {output}"
+                    f" (its output: {self._log})"
                 )
-            if (status := self._process.poll()) is not None:
-                guess = (
-                    "it needs Java 17 or newer on the PATH or at JAVA_HOME"
-                    if status >= 0
-                    else f"killed by signal {-status}"
-                )
-                why = self.last_cause() or guess
+            status = self._process.poll()
+            if status is not None:
+                guess = f"killed by signal {-status}"
+                if status >= 0:
+                    guess = "it needs Java 17 or newer on the PATH or at JAVA_HOME"
+                cause = self.last_cause() or guess
                 raise UsageError(
-                    f"Spark could not start its Java process: {why} (its output: {self._log})"
+                    f"Spark could not start its Java process: {cause} (its output: {self._log})"
                 )
             time.sleep(_POLL)
+        # pyspark's functions have no types.
+        read_int: Any = serializers.read_int
+        text: Any = serializers.UTF8Deserializer
+        launch: Any = java_gateway.launch_gateway
         with self._connection.open("rb") as file:
-            port, secret = read_int(file), UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
+            port = read_int(file)
+            secret = text().loads(file)
         self._folder.cleanup()  # now, because nothing would remove it if this process is killed
         # With these variables launch_gateway connects to the
         # running process instead of starting one.
         os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         try:
-            return launch_gateway()  # type: ignore[no-untyped-call]
+            return launch()
         finally:
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
     def alive(self, wait: float = 0.0) -> bool:
-        """Return whether the process runs. :param wait: for a process that is ending, s."""
+        """Return whether the process runs.
+
+        :param wait: for a process that is ending, s.
+        """
         try:
             self._process.wait(wait)
         except subprocess.TimeoutExpired:
             return True
         return False
 
-    def _last_lines(self) -> list[str]:
-        """Return the last three lines of its output."""
-        return [
-            line.strip()
-            for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-            if line.strip()
-        ][-3:]
+    def _lines(self) -> list[str]:
+        """Return the lines of its output that are not blank."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.strip() for line in lines if line.strip()]
 
     def last_cause(self) -> str:
         """Return the last exception in its log, or a line of a fatal error; empty without any."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(
-            (
-                line.strip()
-                for line in reversed(lines)
-                if any(word in line for word in ("Exception", "Error", " ERROR "))
-            ),
-            "",
-        )
+        cause = re.compile("Exception|Error|(^| )ERROR ")
+        return next((line for line in reversed(self._lines()) if cause.search(line)), "")
 
     def ended_by(self) -> str:
         """Return the reason for its end as text."""
         status = self._process.returncode
-        how = (
-            f"killed by signal {-status}"
-            if status is not None and status < 0
-            else f"exit status {status}"
-        )
+        reason = f"exit status {status}"
+        if status is not None and status < 0:
+            reason = f"killed by signal {-status}"
         cause = self.last_cause()
-        return f"{how}{f', {cause}' if cause else ''} (its output: {self._log})"
+        if cause:
+            reason += f", {cause}"
+        return f"{reason} (its output: {self._log})"
 
     def kill(self) -> None:
         """End it at once, also while it starts."""
@@ -177,7 +179,10 @@ QUICK = "-XX:TieredStopAtLevel=1"
 
 
 def path() -> Path | None:
-    """Return the path of the class archive for the Java and the pyspark on this machine; None without Java."""
+    """Return the path of the class archive for this machine's Java and pyspark.
+
+    None without Java.
+    """
     java = _java()
     if java is None:
         return None
@@ -187,7 +192,10 @@ def path() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Return the folder of Spark's scripts and jars, without importing pyspark, which takes as long as the start of Java."""
+    """Return the folder of Spark's scripts and jars.
+
+    It does not import pyspark, which takes as long as the start of Java.
+    """
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "it is among the requirements"
     assert spec.origin is not None
@@ -206,16 +214,14 @@ def _java() -> Path | None:
 
 
 def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
-    """Add Java options for a quick start to the settings; the user's own options are last, where they override these."""
+    """Add Java options for a quick start to the settings.
+
+    The user's own options are last, where they override these.
+    """
+    options = [QUICK]
     archive = path()
-    options = [
-        QUICK,
-        *(
-            [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-            if archive is not None and archive.is_file()
-            else []
-        ),
-    ]
+    if archive is not None and archive.is_file():
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return {**conf, OPTIONS: " ".join([*options, conf.get(OPTIONS, "")]).strip()}
 
 

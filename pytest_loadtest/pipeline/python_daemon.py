@@ -1,8 +1,10 @@
 """A replacement for ``pyspark.daemon``, which forks Spark's Python workers, on this machine.
 
-Spark puts a zip file with pyspark in front of the path, from which Python
-compiles every module anew: a second of CPU in the daemon, and half a second in
-each worker. This daemon imports the installed pyspark.
+The rule: workers of a local session start as quickly as their cluster's would, with the same code.
+Spark puts a zip file with pyspark in front of the path, from which Python compiles every module
+anew: a second of CPU in the daemon, and half a second in each worker. This daemon imports the
+installed pyspark. Spark starts it as a process of its own, see
+:mod:`pytest_loadtest.pipeline.session`.
 """
 
 from __future__ import annotations

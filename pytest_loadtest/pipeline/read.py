@@ -1,15 +1,19 @@
 """Read a run folder and check that its plan, its manifests and its files are consistent.
 
-Every sample file must be listed in a manifest and have the number of rows listed there, by its own
-footer. So a file that is short, cut off, missing or left over is an error that names it, and Spark
-never skips one silently. Manifests and files may be stored elsewhere (``--load-samples``);
-``run.json`` then has the place.
+The rule: every sample file must be listed in a manifest and have the number of rows listed there,
+by its own footer. So a file that is short, cut off, missing or left over is an error that names it,
+and Spark never skips one silently. Manifests and files may be stored elsewhere
+(``--load-samples``); ``run.json`` then has the place.
+
+:mod:`pytest_loadtest.pipeline.aggregate` and :mod:`pytest_loadtest.fleet` call it in the
+controller's process when load is over; Spark's workers get its :class:`SampleFile` rows.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -33,7 +37,7 @@ from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_i
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -102,19 +106,20 @@ class RunFolder:
         :param run: the run, or a stage.
         :raises NoData: a stream has too few rows, or two of one message; names its workers.
         """
-        planned, counts = run.end - run.first, np.zeros((2, len(run.first)), np.int64)
-        counts[:, offered.stream] = offered.rows, offered.distinct
+        planned = run.end - run.first
+        counts = np.zeros((2, len(planned)), np.int64)
+        counts[0, offered.stream] = offered.rows
+        counts[1, offered.stream] = offered.distinct
         wrong = np.flatnonzero((counts != planned).any(axis=0))
         if not len(wrong):
             return
         stream = int(wrong[0])
         rows, distinct = counts[:, stream]
-        workers = (
-            ", ".join(worker for worker, streams in self.senders.items() if stream in streams)
-            or "no worker's manifest names it"
-        )
+        workers = [worker for worker, streams in self.senders.items() if stream in streams]
+        names = ", ".join(workers) or "no worker's manifest names it"
         raise NoData(
-            f"{self.path}: stream {stream} ({workers}) has {rows} sent rows of {distinct} messages, the plan has {planned[stream]}"
+            f"{self.path}: stream {stream} ({names}) has {rows} sent rows of {distinct} messages,"
+            f" the plan has {planned[stream]}"
         )
 
 
@@ -132,6 +137,7 @@ def load_run(path: Path) -> RunFolder:
         stages = _stages(described, run, columns)
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{path / RUN_FILE}: {what_is_wrong(error)}") from error
+
     store, sizes = open_store(described.samples or str(path.resolve()))
     manifests = {worker: _manifest(store, worker, described.nonce) for worker in workers}
     # A manifest of an unknown worker: its samples would be missing in the
@@ -139,89 +145,87 @@ def load_run(path: Path) -> RunFolder:
     there = {name for name in sizes if "/" not in name and name.endswith(MANIFEST_SUFFIX)}
     if strangers := there - {worker + MANIFEST_SUFFIX for worker in workers}:
         raise NoData(
-            f"{store.location}/{min(strangers)}: its worker is not one of the run's ({', '.join(workers)})"
+            f"{store.location}/{min(strangers)}: its worker is not one of the run's"
+            f" ({', '.join(workers)})"
         )
     files = reconcile(store, sizes, manifests)
-    recorded, senders = (
-        _recorded(store.location, manifests, described),
-        _senders(store.location, manifests),
-    )
+    recorded = _recorded(store.location, manifests, described)
+    senders = _senders(store.location, manifests)
+
     # Only a run with workers on other hosts has clocks: all others stamp in the clock in which
     # everything is compared. If each delivery is within one host, all its times are of one clock,
     # and a correction could only add its own error (decision 029).
-    apart = () if described.within_hosts else described.clocks
-    corrections = {
-        clock.worker: Correction(used=clock.used, better=clock.fit.line) for clock in apart
-    }
-    names = list(dict.fromkeys(described.worker_hosts.values()))
-    hosts = (
-        {worker: names.index(host) for worker, host in described.worker_hosts.items()}
-        if described.clocks
-        else {}
-    )
-    if described.streams.count and (pauses := _pauses(store.location, manifests, corrections)):
-        numbers = {worker: number for number, worker in enumerate(workers)}
-        added: Any = {
-            "pauses": pauses,
-            "stream_workers": _stream_numbers(senders, numbers, described),
-        }
-        run, stages = (
-            replace(run, **added),
-            {name: replace(stage, **added) for name, stage in stages.items()},
-        )
-    if hosts and described.streams.count and described.subscriptions:
-        changes: Any = {
-            "stream_hosts": _stream_numbers(senders, hosts, described),
-            "within_hosts": described.within_hosts,
-        }
-        run, stages = (
-            replace(run, **changes),
-            {name: replace(stage, **changes) for name, stage in stages.items()},
-        )
+    corrections = {}
+    if not described.within_hosts:
+        for clock in described.clocks:
+            corrections[clock.worker] = Correction(used=clock.used, better=clock.fit.line)
+    hosts = {}
+    if described.clocks:
+        names = list(dict.fromkeys(described.worker_hosts.values()))
+        hosts = {worker: names.index(host) for worker, host in described.worker_hosts.items()}
+
+    facts: dict[str, Any] = {}
+    if described.streams.count:
+        pauses = _pauses(store.location, manifests, corrections)
+        if pauses:
+            numbers = {worker: number for number, worker in enumerate(workers)}
+            facts["pauses"] = pauses
+            facts["stream_workers"] = _stream_numbers(senders, numbers, described)
+        if hosts and described.subscriptions:
+            facts["stream_hosts"] = _stream_numbers(senders, hosts, described)
+            facts["within_hosts"] = described.within_hosts
     return RunFolder(
-        path=path, run=run, stages=stages, recorded=recorded, files=files, senders=senders, corrections=corrections, hosts=hosts,
+        path=path,
+        run=replace(run, **facts),
+        stages={name: replace(stage, **facts) for name, stage in stages.items()},
+        recorded=recorded,
+        files=files,
+        senders=senders,
+        corrections=corrections,
+        hosts=hosts,
         store=store,
-    )  # fmt: skip
+    )
 
 
 def _stream_numbers(
     senders: Mapping[str, Streams], numbers: Mapping[str, int], described: RunFile
 ) -> NDArray[np.int64]:
-    """Return for each stream the number of its producer's worker, or of that worker's host; -1 for a stream that no worker has."""
+    """Return for each stream the number of its producer's worker, or of that worker's host.
+
+    It is -1 for a stream that no worker has.
+    """
     column = np.full(described.streams.count, -1)
     for worker, streams in senders.items():
         own = stream_column(streams)
-        column[own[(own >= 0) & (own < len(column))]] = numbers[
-            worker
-        ]  # rows of streams that the run does not have are not measured
+        # Rows of streams that the run does not have are not measured.
+        own = own[(own >= 0) & (own < len(column))]
+        column[own] = numbers[worker]
     return column
 
 
 def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
-    """Return the sample files, sent and received, in groups of similar numbers of rows, each of which one worker reads.
+    """Return the sample files, sent and received, in groups that one worker reads each.
 
-    A group is a time slice of the run: the rows of a message, and of its
-    neighbours, are in the same group, so that thousands of slow streams do not
-    shuffle a part of every word from every group.
+    Groups have similar numbers of rows. A group is a time slice of the run: the rows of a message,
+    and of its neighbours, are in the same group, so that thousands of slow streams do not shuffle a
+    part of every word from every group.
 
-    Few rows are one group, so that nothing is shuffled: planning
-    stages would take longer than the work.
+    Few rows are one group, so that nothing is shuffled: planning stages would take longer than the
+    work.
     """
-    many, total = (
-        min(-(-sum(folder.files.values()) // TASK_ROWS), TASKS),
-        sum(folder.files.values()),
-    )
+    total = sum(folder.files.values())
+    many = min(-(-total // TASK_ROWS), TASKS)
     numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
     for file in _in_time(folder.files):
         rows = folder.files[file]
-        middle = before + rows // 2
-        group, worker = (
-            min(middle * many // total, many - 1) if total else 0,
-            file.rpartition("/")[2].rpartition("-")[0],
-        )
-        groups[group].append(
+        number = 0
+        if total:
+            middle = before + rows // 2
+            number = min(middle * many // total, many - 1)
+        worker = file.rpartition("/")[2].rpartition("-")[0]
+        groups[number].append(
             SampleFile(
                 f"{folder.store.location}/{file}",
                 numbers[worker],
@@ -234,20 +238,24 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
 
 
 def _in_time(files: Mapping[str, int]) -> list[str]:
-    """Return the files in the order of writing, estimated by the share of its rows that a worker had written before each.
+    """Return the files in the order of writing.
 
-    Each worker numbers its files itself, so numbers of two workers cannot be compared.
+    It is estimated by the share of its rows that a worker had written before each: each worker
+    numbers its files itself, so numbers of two workers cannot be compared.
     """
     when: dict[str, float] = {}
-    for _, own in groupby(files, key=lambda file: file.rpartition("-")[0]):
-        names = list(own)
-        done = [0, *accumulate(files[name] for name in names)]
-        when |= {name: start / max(done[-1], 1) for name, start in zip(names, done, strict=False)}
+    for _, of_worker in groupby(files, key=lambda file: file.rpartition("-")[0]):
+        names = list(of_worker)
+        written = [0, *accumulate(files[name] for name in names)]
+        total = max(written[-1], 1)
+        for name, before in zip(names, written, strict=False):
+            when[name] = before / total
     return sorted(files, key=lambda file: (when[file], file))
 
 
 def _run(described: RunFile, columns: Columns) -> Expected:
-    first, end, topics = columns.read("first"), columns.read("end"), described.topics
+    first = columns.read("first")
+    topics = described.topics
     if topics < 1:
         raise ValueError(f"topics must be at least 1, not {topics}")
     if described.subscriptions < 0:
@@ -263,7 +271,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         buckets=described.buckets,
         stream_topics=np.arange(len(first)) % topics,
         first=first,
-        end=end,
+        end=columns.read("end"),
         broadcasts=described.broadcasts,
         delays=Delays.from_document(described.delays) if described.delays else None,
         window=_window(described),
@@ -283,16 +291,24 @@ def _window(described: RunFile | RunStage) -> int | None:
 def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Expected]:
     """Return each stage as a run of its own, of some of the messages."""
     by_name: dict[str, Expected] = {}
-    for i, stage in enumerate(described.stages):
-        name, first, end = stage.name, columns.read(f"first_{i}"), columns.read(f"end_{i}")
-        if name in by_name:
-            raise ValueError(f"stage {name!r} is there twice")
+    for number, stage in enumerate(described.stages):
+        first = columns.read(f"first_{number}")
+        end = columns.read(f"end_{number}")
+        if stage.name in by_name:
+            raise ValueError(f"stage {stage.name!r} is there twice")
         if ((first < end) & ((first < run.first) | (end > run.end))).any():
-            raise ValueError(f"stage {name!r} has messages that are not the run's")
-        by_name[name] = replace(
-            run, start=stage.start, duration=stage.duration, rate=float(stage.rate), first=first, end=np.maximum(first, end),
-            window=_window(stage), drift=stage.drift, planned=None,
-        )  # fmt: skip
+            raise ValueError(f"stage {stage.name!r} has messages that are not the run's")
+        by_name[stage.name] = replace(
+            run,
+            start=stage.start,
+            duration=stage.duration,
+            rate=float(stage.rate),
+            first=first,
+            end=np.maximum(first, end),
+            window=_window(stage),
+            drift=stage.drift,
+            planned=None,
+        )
     return by_name
 
 
@@ -303,93 +319,110 @@ def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
         manifest = json.loads(store.read(name))
     except FileNotFoundError as error:
         raise NoData(
-            f"{file} is missing: worker {worker} died or was killed before it had closed its samples"
+            f"{file} is missing: worker {worker} died or was killed before it had closed"
+            " its samples"
         ) from error
     except (OSError, ValueError) as error:
         raise NoData(f"{file} is not whole: {error}") from error
     try:
-        if manifest["version"] != MANIFEST_VERSION:
+        version = manifest["version"]
+        if version != MANIFEST_VERSION:
             raise ValueError(
-                f"version {manifest['version']} is not {MANIFEST_VERSION}, the one this release reads"
+                f"version {version} is not {MANIFEST_VERSION}, the one this release reads"
             )
         if manifest["clean"] is not True:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
             raise ValueError(
-                f"it belongs to worker {manifest['worker']} of run {manifest['nonce']}, not to {worker} of {nonce}"
+                f"it belongs to worker {manifest['worker']} of run {manifest['nonce']},"
+                f" not to {worker} of {nonce}"
             )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoData(f"{file}: {what_is_wrong(error)}") from error
     return manifest
 
 
+@contextmanager
+def _reading(place: str, worker: str, section: str = "") -> Iterator[None]:
+    """Report an error in a worker's manifest as NoData that names the manifest.
+
+    :param section: of the manifest, for the message; it ends with a colon and a space.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise NoData(
+            f"{place}/{worker}{MANIFEST_SUFFIX}: {section}{what_is_wrong(error)}"
+        ) from error
+
+
 def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> Recorded:
-    parts: list[tuple[int, int, WorkerEvidence]] = []
-    opening: list[tuple[str, Histogram]] = []
+    foreign = 0
+    corrupt = 0
+    workers = []
+    opening: dict[str, list[Histogram]] = {}
     for worker, manifest in manifests.items():
-        try:
-            evidence = _evidence(worker, manifest["evidence"])
-            parts.append((int(manifest["foreign"]), int(manifest["corrupt"]), evidence))
-            opening += [
-                (name, histogram.of_document(document))
-                for name, document in manifest["opening"].items()
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise NoData(f"{place}/{worker}{MANIFEST_SUFFIX}: {what_is_wrong(error)}") from error
-    kinds = dict.fromkeys(kind for kind, _ in opening)
-    times = {
-        kind: merged
-        for kind in kinds
-        if (merged := histogram.merge(part for name, part in opening if name == kind)) is not None
-    }
+        with _reading(place, worker):
+            workers.append(_evidence(worker, manifest["evidence"]))
+            foreign += int(manifest["foreign"])
+            corrupt += int(manifest["corrupt"])
+            for kind, document in manifest["opening"].items():
+                opening.setdefault(kind, []).append(histogram.of_document(document))
+
+    times = {}
+    for kind, parts in opening.items():
+        merged = histogram.merge(parts)
+        if merged is not None:
+            times[kind] = merged
+    fits = {clock.host: clock.fit for clock in described.clocks}
+    clocks = [
+        HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
+        for host, fit in sorted(fits.items())
+    ]
     return Recorded(
-        foreign=sum(foreign for foreign, _, _ in parts),
-        corrupt=sum(corrupt for _, corrupt, _ in parts),
-        workers=tuple(evidence for _, _, evidence in parts),
-        latencies={kind: merged for kind, merged in times.items() if kind in COUNTED_LATENCIES},
+        foreign=foreign,
+        corrupt=corrupt,
+        workers=tuple(workers),
+        latencies={kind: times[kind] for kind in times if kind in COUNTED_LATENCIES},
         opening=opening_of(place, described, manifests, times),
-        clocks=tuple(
-            HostTime(host=host, error=fit.error, round_trip=fit.round_trip, holds=fit.holds)
-            for host, fit in sorted({clock.host: clock.fit for clock in described.clocks}.items())
-        ),
+        clocks=tuple(clocks),
     )
 
 
 def _evidence(worker: str, facts: Any) -> WorkerEvidence:
+    columns = [facts["seconds"][name] for name in EVIDENCE]
     return WorkerEvidence(
-        worker=worker, cpu=float(facts["cpu"]), stalled=int(facts["stalled"]), longest_stall=int(facts["longest_stall"]),
-        gc=int(facts["gc"]), seconds=np.array([facts["seconds"][name] for name in EVIDENCE], np.int64).reshape(len(EVIDENCE), -1).T,
-    )  # fmt: skip
+        worker=worker,
+        cpu=float(facts["cpu"]),
+        stalled=int(facts["stalled"]),
+        longest_stall=int(facts["longest_stall"]),
+        gc=int(facts["gc"]),
+        seconds=np.array(columns, np.int64).reshape(len(EVIDENCE), -1).T,
+    )
 
 
 def _pauses(
     place: str, manifests: Mapping[str, Any], corrections: Mapping[str, Correction]
 ) -> tuple[Pauses, ...]:
-    """Return the pauses of each worker; empty if some worker, of an older release, did not record them."""
+    """Return the pauses of each worker.
+
+    It is empty if some worker, of an older release, did not record them.
+    """
     pauses = []
     for worker, manifest in manifests.items():
-        try:
+        with _reading(place, worker, "pauses: "):
             if "pauses" not in manifest["evidence"]:
                 return ()
-            pauses.append(
-                Pauses.of_document(manifest["evidence"]["pauses"], corrections.get(worker))
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise NoData(
-                f"{place}/{worker}{MANIFEST_SUFFIX}: pauses: {what_is_wrong(error)}"
-            ) from error
+            document = manifest["evidence"]["pauses"]
+            pauses.append(Pauses.of_document(document, corrections.get(worker)))
     return tuple(pauses)
 
 
 def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:
     senders = {}
     for worker, manifest in manifests.items():
-        try:
+        with _reading(place, worker, "streams of sent: "):
             senders[worker] = streams_of_document(manifest["sent"]["streams"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise NoData(
-                f"{place}/{worker}{MANIFEST_SUFFIX}: streams of sent: {what_is_wrong(error)}"
-            ) from error
     return senders
 
 
@@ -401,7 +434,7 @@ def measure_arrivals(run_dir: Path) -> Measurements:
     :raises NoData: the folder is incomplete; names worker or file.
     """
     folder = load_run(run_dir)
-    run, seconds = folder.run, -(-folder.run.duration // SECOND)
+    seconds = -(-folder.run.duration // SECOND)
     received = np.zeros(seconds, np.int64)
     for worker in folder.senders:
         name = f"{worker}{MANIFEST_SUFFIX}"
@@ -412,35 +445,45 @@ def measure_arrivals(run_dir: Path) -> Measurements:
             raise NoData(
                 f"{folder.store.location}/{name} has no valid arrivals: {error}"
             ) from error
-    none, unknown, total = (
-        np.zeros(seconds, np.int64),
-        np.full(seconds, np.nan),
-        int(received.sum()),
-    )
-    counts = dict.fromkeys(
-        (
-            "offered",
-            "sent",
-            "sent_in_time",
-            "acked",
-            "failed",
-            "dropped",
-            "unknown",
-            "lost",
-            "duplicates",
-            "corrupt",
-        ),
-        0,
-    )
+
+    total = int(received.sum())
+    none = np.zeros(seconds, np.int64)
+    unknown = np.full(seconds, np.nan)
     return Measurements(
-        duration=run.duration, rate=0.0, subscriptions=run.subscriptions,
-        counts=Counts(**counts, received=total, received_in_time=total, out_of_order=None, foreign=folder.recorded.foreign),
-        bytes_sent=0, blocked=0,
-        series=Series(
-            offered=none, sent=none, acked=none, received=received, end_to_end_p50=unknown, end_to_end_p99=unknown, end_to_end_max=unknown,
+        duration=folder.run.duration,
+        rate=0.0,
+        subscriptions=folder.run.subscriptions,
+        counts=Counts(
+            offered=0,
+            sent=0,
+            sent_in_time=0,
+            acked=0,
+            failed=0,
+            dropped=0,
+            unknown=0,
+            received=total,
+            received_in_time=total,
+            lost=0,
+            duplicates=0,
+            out_of_order=None,
+            foreign=folder.recorded.foreign,
+            corrupt=0,
         ),
-        workers=folder.recorded.workers, latencies=folder.recorded.latencies, opening=folder.recorded.opening,
-    )  # fmt: skip
+        bytes_sent=0,
+        blocked=0,
+        series=Series(
+            offered=none,
+            sent=none,
+            acked=none,
+            received=received,
+            end_to_end_p50=unknown,
+            end_to_end_p99=unknown,
+            end_to_end_max=unknown,
+        ),
+        workers=folder.recorded.workers,
+        latencies=folder.recorded.latencies,
+        opening=folder.recorded.opening,
+    )
 
 
 def opening_of(
@@ -451,44 +494,56 @@ def opening_of(
 ) -> Opening | None:
     """Return the opening of connections; None if it was not paced and the run has messages too.
 
-    :param manifests: by worker. :param times: ``connect`` and ``dial``, of all workers.
+    :param manifests: by worker.
+    :param times: ``connect`` and ``dial``, of all workers.
     :raises NoData: not all connections came up, or manifests lack their times.
     """
-    alone, rate, asked = described.connects_only, described.connect_rate, described.connections
-    if not alone and rate is None:
+    rate = described.connect_rate
+    if not described.connects_only and rate is None:
         return None
+    took = 0
+    in_time = None if rate is None else 0
     try:
         connecting = {
             worker: dict(manifest["connecting"]) for worker, manifest in manifests.items()
         }
         # Consumers connect first, then producers; the wait between the two is not counted.
-        spans = [
-            [times_of[side] for times_of in connecting.values() if side in times_of]
-            for side in ("consumers", "producers")
-        ]
-        took = sum(
-            max(ended for _, ended, *_ in span) - min(began for began, *_ in span)
-            for span in spans
-            if span
-        )
-        in_time = None if rate is None else sum(int(count) for span in spans for *_, count in span)
+        for side in ("consumers", "producers"):
+            spans = [times_of[side] for times_of in connecting.values() if side in times_of]
+            if not spans:
+                continue
+            began = min(began for began, *_ in spans)
+            ended = max(ended for _, ended, *_ in spans)
+            took += ended - began
+            if in_time is not None:
+                in_time += sum(int(count) for *_, count in spans)
         cpu = {worker: _cores(times_of.values()) for worker, times_of in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(
             f"{path}: its manifests have no valid times of opened connections: {error}"
         ) from error
-    connect, dial = times.get("connect"), times.get("dial")
+
+    connect = times.get("connect")
+    dial = times.get("dial")
     # A connection that no manifest has may not have come up.
-    came = connect.n if connect else 0
-    if came < asked:
+    opened = connect.n if connect else 0
+    requested = described.connections
+    if opened < requested:
         raise NoData(
-            f"{path}: {asked} connections were to be opened, the workers' manifests have {came}"
+            f"{path}: {requested} connections were to be opened, the workers' manifests have"
+            f" {opened}"
         )
     busiest = max(cpu, key=cpu.__getitem__)
     return Opening(
-        alone=alone, connections=asked, rate=rate, took=took, busiest=busiest, cpu=cpu[busiest],
-        begun_late=dial.percentile(99) if dial else None, in_time=in_time,
-    )  # fmt: skip
+        alone=described.connects_only,
+        connections=requested,
+        rate=rate,
+        took=took,
+        busiest=busiest,
+        cpu=cpu[busiest],
+        begun_late=dial.percentile(99) if dial else None,
+        in_time=in_time,
+    )
 
 
 def _cores(spans: Collection[Sequence[int]]) -> float:
@@ -496,6 +551,6 @@ def _cores(spans: Collection[Sequence[int]]) -> float:
 
     :param spans: they begin with begin, end and CPU time, ns.
     """
-    return sum(cpu for _, _, cpu, *_ in spans) / max(
-        sum(ended - began for began, ended, *_ in spans), 1
-    )
+    cpu = sum(cpu for _, _, cpu, *_ in spans)
+    took = sum(ended - began for began, ended, *_ in spans)
+    return cpu / max(took, 1)

@@ -1,4 +1,9 @@
-"""Compare the sample files of a run with the manifests of its workers, in its folder or where ``--load-samples`` stored them."""
+"""Compare the sample files of a run with the manifests of its workers.
+
+The rule: a file that is missing, short, of another run, or listed nowhere is an error, never fewer
+samples. They are in the run's folder or where ``--load-samples`` stored them.
+:mod:`pytest_loadtest.pipeline.read` calls it in the controller's thread before anything is counted.
+"""
 
 from __future__ import annotations
 
@@ -54,18 +59,18 @@ def open_store(location: str) -> tuple[SampleStore, dict[str, int]]:
 def reconcile(
     store: SampleStore, sizes: Mapping[str, int], manifests: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Compare files with manifests, and the rows in files with both; return the rows of each file, by its path.
+    """Compare files with manifests, and the rows in files with both.
+
+    Return the rows of each file, by its path.
 
     :param sizes: of the files that exist.
     :param manifests: by worker.
     :raises NoData: they differ; names the file or manifest.
     """
-    listed = [
-        file
-        for kind in KINDS
-        for worker, manifest in manifests.items()
-        for file in _listed(store, kind, worker, manifest)
-    ]
+    listed = []
+    for kind in KINDS:
+        for worker, manifest in manifests.items():
+            listed += _listed(store, kind, worker, manifest)
     for file in listed:
         _check_size(store, file, sizes.get(file.path))
     # Threads only where reading is waiting: on a disk they would cost more than they save.
@@ -90,23 +95,18 @@ def reconcile(
 def _listed(store: SampleStore, kind: str, worker: str, manifest: Any) -> list[Listed]:
     """Return the files of a kind in a manifest."""
     place = f"{store.location}/{worker}{MANIFEST_SUFFIX}"
+    files = []
     try:
         nonce = int(manifest["nonce"])
-        files = [
-            Listed(
-                kind,
-                str(file["name"]),
-                int(file["rows"]),
-                None if "size" not in file else int(file["size"]),
-                worker,
-                nonce,
-            )
-            for file in manifest[kind]["files"]
-        ]
+        for file in manifest[kind]["files"]:
+            size = int(file["size"]) if "size" in file else None
+            name = str(file["name"])
+            files.append(Listed(kind, name, int(file["rows"]), size, worker, nonce))
         total = int(manifest[kind]["rows"])
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(f"{place}: {kind}: {what_is_wrong(error)}") from error
-    if total != (rows := sum(file.rows for file in files)):
+    rows = sum(file.rows for file in files)
+    if total != rows:
         raise NoData(f"{place}: {kind} has {total} rows, its files have {rows}")
     return files
 
@@ -117,7 +117,8 @@ def _check_size(store: SampleStore, file: Listed, size: int | None) -> None:
         raise NoData(f"{place} is missing; the manifest of worker {file.worker} names it")
     if file.size is not None and size != file.size:
         raise NoData(
-            f"{place} (worker {file.worker}) has {size} bytes, its manifest says {file.size}: it is cut off, or another file"
+            f"{place} (worker {file.worker}) has {size} bytes, its manifest says {file.size}:"
+            " it is cut off, or another file"
         )
 
 
@@ -127,15 +128,14 @@ def _check_rows(store: SampleStore, file: Listed) -> None:
     place = f"{store.location}/{file.path} (worker {file.worker})"
     try:
         with store.open_parquet(file.path) as parquet:
-            rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+            rows = parquet.metadata.num_rows
+            schema = parquet.schema_arrow
     except (pa.ArrowException, OSError) as error:
         # In an object store it may be the network or the
         # credentials: Arrow's message has the cause.
-        damage = (
-            "cannot be read"
-            if is_uri(store.location) and isinstance(error, OSError)
-            else "is cut off or damaged"
-        )
+        damage = "is cut off or damaged"
+        if is_uri(store.location) and isinstance(error, OSError):
+            damage = "cannot be read"
         raise NoData(f"{place} {damage}: {error}") from error
     # Older releases recorded no receive lag.
     expected = arrow_schema(file.kind)

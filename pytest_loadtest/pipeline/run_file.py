@@ -1,7 +1,9 @@
-"""The description of a run, as two files of its folder: ``run.json``, and ``streams.npz`` with one number for each stream, in columns.
+"""The description of a run, as two files of its folder.
 
-``run.json`` is :class:`RunFile`: the controller writes it from there, and every
-reader gets it parsed. The columns are ``first`` and ``end`` of the run, ``first_0``,
+The rule: whatever a later process needs to judge a run is in these files. ``run.json`` is
+:class:`RunFile`: :mod:`pytest_loadtest.fleet` writes it from there in the controller's thread, and
+every reader, in the same process or a later one, gets it parsed. ``streams.npz`` has one number for
+each stream, in columns: ``first`` and ``end`` of the run, ``first_0``,
 ``end_0``, ``first_1`` … of its stages: int64, by stream, the first measured sequence
 and one past the last. ``numpy.load`` reads them.
 """
@@ -20,10 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hin
 import numpy as np
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001 - get_type_hints looks them up
-from pytest_loadtest.metrics.offering import PlannedLoad  # noqa: TC001 - get_type_hints looks it up
+
+# get_type_hints looks these classes up when a file is read.
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001
+from pytest_loadtest.metrics.offering import PlannedLoad  # noqa: TC001
 from pytest_loadtest.plan.hosts import CONTROLLER
-from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001 - get_type_hints looks it up
+from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -196,7 +200,7 @@ class RunFile:
         return {worker: others.get(worker, CONTROLLER) for worker in self.workers}
 
     def write(self, folder: Path) -> None:
-        """Write ``run.json`` to a temporary name and rename it, so that a reader never gets half of it."""
+        """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
         for key in ("ended", "clocks", "within_hosts"):
             if not document[key]:
@@ -217,9 +221,10 @@ class RunFile:
         path = folder / RUN_FILE
         document = read_json(path, "the run was never planned here, or its controller died")
         try:
-            if document["version"] != RUN_VERSION:
+            version = document["version"]
+            if version != RUN_VERSION:
                 raise ValueError(
-                    f"version {document['version']} is not {RUN_VERSION}, the one this release reads"
+                    f"version {version} is not {RUN_VERSION}, the one this release reads"
                 )
             found: RunFile = _parsed(cls, document, "")
         except (KeyError, TypeError, ValueError) as error:
@@ -228,9 +233,13 @@ class RunFile:
 
 
 _TYPES: Final[Mapping[Any, tuple[tuple[type, ...], str]]] = {
-    int: ((int,), "a whole number"), float: ((int, float), "a number"), bool: ((bool,), "true or false"), str: ((str,), "a text"),
-    Mapping: ((dict,), "an object"), tuple: ((list,), "a list"),
-}  # fmt: skip
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "a text"),
+    Mapping: ((dict,), "an object"),
+    tuple: ((list,), "a list"),
+}
 """The Python types of a JSON value, and the words for them, by the type of a field."""
 
 _FORMER_KEYS: Final = {"foregone": "unattainable"}
@@ -238,9 +247,11 @@ _FORMER_KEYS: Final = {"foregone": "unattainable"}
 
 
 def _parsed(kind: Any, value: Any, key: str) -> Any:
-    """Return a JSON value as the type of a field. :param key: its place, for messages.
+    """Return a JSON value as the type of a field.
 
-    :raises KeyError: a key is missing. :raises TypeError: a value has another type.
+    :param key: its place, for messages.
+    :raises KeyError: a key is missing.
+    :raises TypeError: a value has another type.
     """
     if isinstance(kind, types.UnionType):
         kind = next(part for part in get_args(kind) if part is not types.NoneType)
@@ -250,36 +261,32 @@ def _parsed(kind: Any, value: Any, key: str) -> Any:
     # ``tuple[str, ...]``, an object for a dataclass.
     plain = Mapping if is_dataclass(kind) else get_origin(kind) or kind
     accepted, words = _TYPES[plain]
-    if not _is_of(value, accepted, plain):
+    # To Python a bool is an int.
+    fits = isinstance(value, accepted) and (plain is bool or not isinstance(value, bool))
+    if not fits:
         raise TypeError(f"{key or 'the document'} must be {words}, not {value!r}")
     if isinstance(kind, type) and is_dataclass(kind):
         value = {_FORMER_KEYS.get(name, name): item for name, item in value.items()}
-        place, hints = f"{key}." if key else "", get_type_hints(kind)
+        place = f"{key}." if key else ""
+        hints = get_type_hints(kind)
         for field in dataclasses.fields(kind):
             if field.name not in value and field.default is MISSING:
                 raise KeyError(f"{place}{field.name}")
-        return kind(
-            **{
-                name: _parsed(hint, value[name], place + name)
-                for name, hint in hints.items()
-                if name in value
-            }
-        )
+        values = {}
+        for name, hint in hints.items():
+            if name in value:
+                values[name] = _parsed(hint, value[name], place + name)
+        return kind(**values)
     if plain is tuple:
-        return tuple(
-            _parsed(get_args(kind)[0], item, f"{key}[{at}]") for at, item in enumerate(value)
-        )
+        item_kind = get_args(kind)[0]
+        return tuple(_parsed(item_kind, item, f"{key}[{at}]") for at, item in enumerate(value))
     return value
 
 
-def _is_of(value: Any, accepted: tuple[type, ...], plain: Any) -> bool:
-    return isinstance(value, accepted) and (
-        plain is bool or not isinstance(value, bool)
-    )  # to Python a bool is an int
-
-
 def read_json(path: Path, absent: str) -> Any:
-    """Parse a JSON file. :param absent: why it can be missing.
+    """Parse a JSON file.
+
+    :param absent: why it can be missing.
 
     :raises NoData: it is missing, or not whole.
     """
@@ -311,10 +318,14 @@ def write_columns(folder: Path, columns: Iterable[tuple[str, NDArray[np.int64]]]
 
 
 class Columns:
-    """The columns of a run folder. :param count: the number of the run's streams."""
+    """The columns of a run folder.
+
+    :param count: the number of the run's streams.
+    """
 
     def __init__(self, folder: Path, name: str, count: int) -> None:
-        self._path, self._count = folder / name, count
+        self._path = folder / name
+        self._count = count
 
     def read(self, name: str) -> NDArray[np.int64]:
         """Read a column.
@@ -327,7 +338,8 @@ class Columns:
                 column: NDArray[np.int64] = archive[name]
         except FileNotFoundError as error:
             raise NoData(
-                f"{self._path} is missing: the load did not end normally, or the folder was not copied completely"
+                f"{self._path} is missing: the load did not end normally, or the folder was not"
+                " copied completely"
             ) from error
         except KeyError as error:
             raise NoData(
@@ -336,8 +348,8 @@ class Columns:
         except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise NoData(f"{self._path} is not whole: {error}") from error
         if column.dtype != np.int64 or column.shape != (self._count,):
-            what = f"{column.dtype} {column.shape}"
             raise NoData(
-                f"{self._path}: column {name!r} is {what}, {RUN_FILE} has {self._count} streams: int64 ({self._count},)"
+                f"{self._path}: column {name!r} is {column.dtype} {column.shape}, {RUN_FILE} has"
+                f" {self._count} streams: int64 ({self._count},)"
             )
         return column

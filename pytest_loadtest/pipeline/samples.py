@@ -1,6 +1,8 @@
 """Raw samples for users: as Spark DataFrames in a hook, as pyarrow datasets in a test's body.
 
-Both are lazy: accessing a kind reads only the list of its files.
+The rule: both are lazy, so accessing a kind reads only the list of its files. The test's own thread
+uses :class:`SampleFiles`; the hook gets :class:`Samples` in the thread in which the controller
+aggregates.
 """
 
 from __future__ import annotations
@@ -62,11 +64,22 @@ class SampledRun:
     def of(cls, run: RunFile, folder: Path) -> SampledRun:
         """Return the run for a hook."""
         assert run.started is not None, "the load of a run with samples has begun"
+        stages = {stage.name: (stage.start, stage.start + stage.duration) for stage in run.stages}
         return cls(
-            test=run.test, profile=run.profile["name"], workload=run.workload or "", folder=folder, start=run.start, started=run.started,
-            duration=run.duration, rate=run.rate, topics=run.topics, subscriptions=run.subscriptions, buckets=run.buckets, scale=run.scale,
-            stages={stage.name: (stage.start, stage.start + stage.duration) for stage in run.stages},
-        )  # fmt: skip
+            test=run.test,
+            profile=run.profile["name"],
+            workload=run.workload or "",
+            folder=folder,
+            start=run.start,
+            started=run.started,
+            duration=run.duration,
+            rate=run.rate,
+            topics=run.topics,
+            subscriptions=run.subscriptions,
+            buckets=run.buckets,
+            scale=run.scale,
+            stages=stages,
+        )
 
 
 def kinds_of(run: RunFile) -> tuple[str, ...]:
@@ -78,9 +91,10 @@ def kinds_of(run: RunFile) -> tuple[str, ...]:
 
 
 class SampleFiles:
-    """The samples of a run, ``load.samples`` in a test's body: each kind is a ``pyarrow.dataset.Dataset``.
+    """The samples of a run, ``load.samples`` in a test's body.
 
-    A kind that the run does not have is an AttributeError that names the kinds it has.
+    Each kind is a ``pyarrow.dataset.Dataset``. A kind that the run does not have is an
+    AttributeError that names the kinds it has.
 
     :param folder: of the run.
     :param kinds: of its samples.
@@ -93,7 +107,9 @@ class SampleFiles:
     received: Dataset
     """One row for each copy that a consumer received."""
     broadcast: Dataset
-    """One row for 64 subscriptions, instead of ``received``, if each message goes to 64 subscriptions or more of one consumer each."""
+    """One row for 64 subscriptions, instead of ``received``.
+
+    Only if each message goes to 64 subscriptions or more of one consumer each."""
 
     def __init__(
         self,
@@ -102,12 +118,10 @@ class SampleFiles:
         subscriptions: int = 1,
         location: str | None = None,
     ) -> None:
-        self.folder, self.kinds, self.subscriptions, self.location = (
-            folder,
-            kinds,
-            subscriptions,
-            location,
-        )
+        self.folder = folder
+        self.kinds = kinds
+        self.subscriptions = subscriptions
+        self.location = location
 
     def __getattr__(self, kind: str) -> Dataset:
         # First: pickle looks up other names, which must not import pyarrow.
@@ -127,9 +141,10 @@ class SampleFiles:
 
 
 class Samples:
-    """The samples of a run, for the hook ``pytest_loadtest_aggregate``: each kind is a Spark DataFrame.
+    """The samples of a run, for the hook ``pytest_loadtest_aggregate``.
 
-    A kind that the run does not have is an AttributeError that names the kinds it has.
+    Each kind is a Spark DataFrame. A kind that the run does not have is an AttributeError that
+    names the kinds it has.
 
     :param files: the same samples for pyarrow.
     """
@@ -137,18 +152,20 @@ class Samples:
     sent: DataFrame
     """One row for each message due."""
     received: DataFrame
-    """One row for each copy that a consumer received; computed from broadcast rows if the run has those."""
+    """One row for each copy that a consumer received.
+
+    It is computed from broadcast rows if the run has those."""
     broadcast: DataFrame
-    """One row for 64 subscriptions, if each message goes to 64 subscriptions or more of one consumer each."""
+    """One row for 64 subscriptions.
+
+    Only if each message goes to 64 subscriptions or more of one consumer each."""
 
     def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
+        self._spark = spark
+        self.folder = files.folder
+        self.kinds = files.kinds
+        self._subscriptions = files.subscriptions
         self._location = files.location
-        self._spark, self.folder, self.kinds, self._subscriptions = (
-            spark,
-            files.folder,
-            files.kinds,
-            files.subscriptions,
-        )
 
     def __getattr__(self, kind: str) -> DataFrame:
         """Return a kind as a DataFrame.
@@ -158,11 +175,11 @@ class Samples:
         if kind == "received" and "broadcast" in self.kinds:
             return _copies(self.broadcast, self._subscriptions)
         path = folder_of(self, kind).resolve()
-        types = {
-            column: f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type]
-            for column in KINDS[kind]
-        }
-        schema = ", ".join(f"{column.name} {type_}" for column, type_ in types.items())
+        columns = []
+        for column in KINDS[kind]:
+            type_ = f"array<{_SPARK[column.item]}>" if column.item else _SPARK[column.type]
+            columns.append(f"{column.name} {type_}")
+        schema = ", ".join(columns)
         if self._location is not None:
             return _stored_frame(self._spark, self._location, kind, schema)
         # Spark takes a path for a glob pattern.
@@ -171,7 +188,10 @@ class Samples:
 
 
 def _stored(location: str, kind: str) -> tuple[SampleStore, list[str]]:
-    """Return the place of samples that are not in the run's folder, and the files of a kind there, by name."""
+    """Return the place of samples that are not in the run's folder.
+
+    The second value are the files of a kind there, by name.
+    """
     from pytest_loadtest.engine.sample_store import SampleStore
 
     store = SampleStore(location)
@@ -189,30 +209,35 @@ def _stored_frame(spark: SparkSession, location: str, kind: str, schema: str) ->
 
     _, names = _stored(location, kind)
     # Each file is a task.
-    return spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(
-        RowsOfFiles(location, names), schema
-    )
+    tasks = spark.range(0, len(names), 1, max(len(names), 1))
+    return tasks.mapInArrow(RowsOfFiles(location, names), schema)
 
 
 def _copies(rows: DataFrame, subscriptions: int) -> DataFrame:
     """Return broadcast rows as received rows."""
-    masks = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
-    flags = " + ".join(
-        f"(shiftright({name}, bit) & 1) * {int(flag)}" for name, flag in masks.items()
-    )
-    made = {
-        "consumer": f"topic * {subscriptions} + base + bit", "subscription": "base + bit", "flags": flags,
-        "received": "first + after[place]", "lag": "coalesce(lag[place], -1)",
-    }  # fmt: skip
-    each = rows.selectExpr(
+    flags = [
+        f"(shiftright({name}, bit) & 1) * {int(flag)}"
+        for name, flag in (
+            ("redelivered", Flag.REDELIVERED),
+            ("late", Flag.LATE),
+            ("corrupt", Flag.CORRUPT),
+        )
+    ]
+    computed = {
+        "consumer": f"topic * {subscriptions} + base + bit",
+        "subscription": "base + bit",
+        "flags": " + ".join(flags),
+        "received": "first + after[place]",
+        "lag": "coalesce(lag[place], -1)",
+    }
+    columns = []
+    for column in KINDS["received"]:
+        value = computed.get(column.name, column.name)
+        columns.append(f"cast({value} as {_SPARK[column.type]}) as {column.name}")
+    copies = rows.selectExpr(
         "*", "posexplode(filter(sequence(0, 63), i -> shiftright(got, i) & 1 = 1)) as (place, bit)"
     )
-    return each.selectExpr(
-        *(
-            f"cast({made.get(column.name, column.name)} as {_SPARK[column.type]}) as {column.name}"
-            for column in KINDS["received"]
-        )
-    )
+    return copies.selectExpr(*columns)
 
 
 def folder_of(samples: SampleFiles | Samples, kind: str) -> Path:
@@ -223,7 +248,7 @@ def folder_of(samples: SampleFiles | Samples, kind: str) -> Path:
     if kind.startswith("_"):  # copy and pickle look up such names in any object
         raise AttributeError(kind)
     if kind not in samples.kinds:
-        there = ", ".join(samples.kinds) if samples.kinds else "none at all"
+        there = ", ".join(samples.kinds) or "none at all"
         raise AttributeError(
             f"the run in {samples.folder} has no samples {kind!r}; there are: {there}"
         )

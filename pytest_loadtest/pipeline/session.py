@@ -1,8 +1,11 @@
 """The one Spark session: started on first use, silent, and ended by ``stop``.
 
-A classic session's JVM writes to a log file in the host's folder, never to the terminal; its
-temporary files are there too. It reads a pipe from this process and ends when the pipe does, so it
-also ends if this process is killed.
+The rule: nothing of Spark outlives this process or writes to the terminal. A classic session's JVM
+writes to a log file in the host's folder; its temporary files are there too. It reads a pipe from
+this process and ends when the pipe does, so it also ends if this process is killed.
+
+:mod:`pytest_loadtest.fleet` owns the host in the controller's process; several threads use it, one
+of them to start the session while load runs.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.pipeline import java_process
@@ -75,17 +78,23 @@ class SparkHost:
         master: str | None = None,
         remote: str | None = None,
     ) -> None:
-        self._folder, self._conf, self._master, self._remote = folder, dict(conf), master, remote
+        self._folder = folder
+        self._conf = dict(conf)
+        self._master = master
+        self._remote = remote
         self._lock = threading.Lock()
         # Held while the Java process is created: `kill` ends it, or prevents it. Reentrant, because
         # a signal handler may kill in the thread that creates.
         self._creating = threading.RLock()
         self._session: SparkSession | None = None
         self._java: JavaProcess | None = None
-        self._ours = self._killed = False
+        self._ours = False
+        self._killed = False
 
     def session(self) -> SparkSession:
-        """Return the session, started on the first call; a session that the process already has (spark-submit) is used unchanged.
+        """Return the session, started on the first call.
+
+        A session that the process already has (spark-submit) is used unchanged.
 
         :raises UsageError: pyspark or Java is missing, or the server does not answer.
         """
@@ -95,7 +104,7 @@ class SparkHost:
             return self._session
 
     def warm(self) -> None:
-        """Start the session and aggregate nothing, so that the first aggregation need not wait for it."""
+        """Start the session and aggregate nothing: the first aggregation need not wait for it."""
         session = self.session()
         from pytest_loadtest.pipeline.transforms import file_tables, for_workers
 
@@ -115,17 +124,20 @@ class SparkHost:
         return self._java.ended_by()
 
     def forget(self) -> None:
-        """Drop a session whose Java process has ended; the next call of :meth:`session` starts both again."""
+        """Drop a session whose Java process has ended.
+
+        The next call of :meth:`session` starts both again.
+        """
         with self._lock:
-            session, self._session = self._session, None
-            if session is not None:
-                _drop(session)
+            if self._session is not None:
+                _drop(self._session)
+                self._session = None
             self._end_java(STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the Java process at once, also while it starts; threads that wait for it get an error.
+        """End the Java process at once, also while it starts.
 
-        Nothing starts after this.
+        Threads that wait for it get an error. Nothing starts after this.
         """
         with self._creating:
             self._killed = True
@@ -146,7 +158,8 @@ class SparkHost:
             self.kill()
             return
         try:
-            session, self._session = self._session, None
+            session = self._session
+            self._session = None
             if session is not None and self._ours:
                 self._stop(session, seconds)
         finally:
@@ -171,18 +184,13 @@ class SparkHost:
             # be stopped without affecting others.
             session = builder.create()
         except Exception as error:
-            remedy = (
-                ": pip install 'pytest-loadtest[connect]'"
-                if "PACKAGE_NOT_INSTALLED" in str(error)
-                else ""
-            )
+            remote = str(self._remote)
+            cause = masked_text(_first_line(error), remote)
+            if "PACKAGE_NOT_INSTALLED" in str(error):
+                cause += ": pip install 'pytest-loadtest[connect]'"
             # From None: the error of the library may have the whole address, with its token.
-            address, cause = (
-                masked(str(self._remote)),
-                masked_text(_first_line(error), str(self._remote)),
-            )
             raise UsageError(
-                f"the Spark Connect server {address} cannot be used: {cause}{remedy}"
+                f"the Spark Connect server {masked(remote)} cannot be used: {cause}"
             ) from None
         self._ours = True
         return session
@@ -200,10 +208,9 @@ class SparkHost:
         return self._launch()
 
     def _settings(self, master: str) -> dict[str, str]:
-        local = master.startswith("local")
-        settings = default_conf(self._folder.resolve(), os.cpu_count() or 1) | (
-            LOOPBACK if local else {}
-        )
+        settings = default_conf(self._folder.resolve(), os.cpu_count() or 1)
+        if master.startswith("local"):
+            settings |= LOOPBACK
         # These workers run on this Python, so they can import this package's daemon. Those of
         # local-cluster are a cluster's.
         if _has_our_python(master) and "spark.pyspark.python" not in self._conf:
@@ -235,7 +242,8 @@ class SparkHost:
             # pyspark does not read this setting if the context is made by hand.
             setting = context.getConf().get("spark.pyspark.python")
             context.pythonExec = setting or workers_python(master, context.pythonExec)
-            context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign,assignment]
+            server: Any = context._accumulatorServer
+            server.handle_error = _say_nothing
             session = SparkSession(context)
         except UsageError:
             self._end_java(0)
@@ -244,29 +252,31 @@ class SparkHost:
             # py4j asks the Java process for the text of its error, so
             # the process must not have ended yet.
             cause = _first_line(error)
-            cause = (self._java.last_cause() if self._java is not None else "") or cause
+            if self._java is not None:
+                cause = self._java.last_cause() or cause
             self._end_java(0)
             raise UsageError(f"Spark could not start: {cause} (its output: {log})") from error
         finally:
+            # A Spark context installs a handler that fails after it is stopped.
             if threading.current_thread() is threading.main_thread():
-                signal.signal(
-                    signal.SIGINT, interrupt
-                )  # a Spark context installs a handler that fails after it is stopped
+                signal.signal(signal.SIGINT, interrupt)
         self._ours = True
         return session
 
     def _end_java(self, seconds: float) -> None:
         from pyspark import SparkContext
 
-        java, self._java = self._java, None
+        java = self._java
+        self._java = None
         if java is None:
             return
+        gateway = SparkContext._gateway
         # Without these a later session would use the ended JVM instead of starting one.
-        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
         if gateway is not None:
-            with contextlib.suppress(
-                Exception
-            ):  # py4j raises various errors if the process has ended
+            # py4j raises various errors if the process has ended.
+            with contextlib.suppress(Exception):
                 gateway.shutdown()
         java.end(seconds)
         self._remove_temporary_files()
@@ -277,11 +287,17 @@ class SparkHost:
 
 
 def _say_nothing(_request: object, _client: object) -> None:
-    """Handle an error of pyspark's thread that reads from the JVM: print no traceback on the terminal if the JVM dies."""
+    """Handle an error of pyspark's thread that reads from the JVM.
+
+    If the JVM dies, no traceback is printed on the terminal.
+    """
 
 
 def _import_all() -> None:
-    """Import the modules of a first session while Java starts: py4j imports pyspark.testing, which imports pandas if it is installed."""
+    """Import the modules of a first session while Java starts.
+
+    py4j imports pyspark.testing, which imports pandas if it is installed.
+    """
     from pytest_loadtest.pipeline import transforms  # noqa: F401
 
     _quiet()
@@ -290,7 +306,10 @@ def _import_all() -> None:
 
 
 def _drop(session: SparkSession) -> None:
-    """Remove a session whose Java process has ended from pyspark; its own ``stop`` calls that process, warns, and stops half-way."""
+    """Remove a session whose Java process has ended from pyspark.
+
+    Its own ``stop`` calls that process, warns, and stops half-way.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -298,7 +317,8 @@ def _drop(session: SparkSession) -> None:
         warnings.simplefilter("ignore")
         session.stop()
     SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
 
 
 def workers_python(master: str, own: str) -> str:
@@ -317,9 +337,10 @@ def _has_our_python(master: str) -> bool:
 
 
 def _quiet() -> None:
-    """Silence pyspark's JSON for each failed query, and py4j's traceback of a call that its Java process did not answer.
+    """Silence pyspark and py4j; their exceptions contain the same information.
 
-    The exceptions contain the same information.
+    pyspark writes JSON for each failed query, py4j a traceback of a call that its Java process did
+    not answer.
     """
     from pyspark.logger import PySparkLogger
 

@@ -1,8 +1,9 @@
-"""The tasks of Spark that hold slots: one kind counts free slots, the other runs a worker in its slot.
+"""The tasks of Spark that hold slots: one kind counts them, the other runs a worker in its slot.
 
-Spark's workers may lack this package, so the code here is sent to them and uses only the standard
-library. A task connects to the controller, identifies itself by a one-time token, and holds its
-slot for as long as the connection lasts.
+The rule: a task connects to the controller, identifies itself by a one-time token, and holds its
+slot for as long as the connection lasts. :mod:`pytest_loadtest.pipeline.slots` starts the tasks;
+they run in the processes of Spark's executors, which may lack this package, so the code here is
+sent to them and uses only the standard library.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CONNECT_SECONDS = 5
-"""Spark tries a task of a plain stage four times, which must take less time than the controller waits."""
+"""Spark tries a task of a plain stage four times: less time than the controller waits."""
 PROBE_SECONDS = 30
 END_SECONDS = 5
-"""s for a worker to end by itself after its connection has ended; it deletes its samples in this time."""
+"""Time for a worker to delete its samples and end after its connection has ended."""
 CHUNK = 1 << 16
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -62,13 +63,15 @@ class CountedSlot:
     def __init__(
         self, address: tuple[str, int], certificate: str | None, tokens: Sequence[str]
     ) -> None:
-        self._address, self._certificate, self._tokens = address, certificate, tuple(tokens)
+        self._address = address
+        self._certificate = certificate
+        self._tokens = tuple(tokens)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """:param batches: the number of the task."""
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        for token in self._tokens[numbers[0] : numbers[0] + 1] if numbers else ():
-            asyncio.run(self._hold(token))
+        if numbers and numbers[0] < len(self._tokens):
+            asyncio.run(self._hold(self._tokens[numbers[0]]))
         return iter(())
 
     async def _hold(self, token: str) -> None:
@@ -85,12 +88,10 @@ class CountedSlot:
                 reader, writer = await asyncio.open_connection(host, port, ssl=context, limit=CHUNK)
         except (OSError, TimeoutError) as error:
             cause = str(error) or f"no answer within {CONNECT_SECONDS} s"
-            node, remedy = (
-                os.uname().nodename,
-                "set spark.driver.host to an address of the controller that Spark's nodes can reach",
-            )
             raise ConnectionError(
-                f"{node} cannot connect to the controller at {host}:{port}: {cause}: {remedy}"
+                f"{os.uname().nodename} cannot connect to the controller at {host}:{port}: {cause}:"
+                " set spark.driver.host to an address of the controller that Spark's nodes can"
+                " reach"
             ) from None
         writer.write(token.encode() + json.dumps(hello).encode() + b"\n")
         await writer.drain()
@@ -106,11 +107,18 @@ class WorkerSlot(CountedSlot):
     """
 
     def __init__(
-        self, address: tuple[str, int], certificate: str | None, tokens: Sequence[str], archive: bytes,
-        probe: Sequence[str], serve: Sequence[str],
-    ) -> None:  # fmt: skip
+        self,
+        address: tuple[str, int],
+        certificate: str | None,
+        tokens: Sequence[str],
+        archive: bytes,
+        probe: Sequence[str],
+        serve: Sequence[str],
+    ) -> None:
         super().__init__(address, certificate, tokens)
-        self._archive, self._probe, self._serve = archive, tuple(probe), tuple(serve)
+        self._archive = archive
+        self._probe = tuple(probe)
+        self._serve = tuple(serve)
 
     async def _hold(self, token: str) -> None:
         # The archive is a file in memory that only this process and its children have: nothing of
@@ -126,9 +134,14 @@ class WorkerSlot(CountedSlot):
         # A session of its own: the signal with which Spark ends its Python
         # processes would keep the worker from cleaning up.
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, *self._serve, env=environment, pass_fds=[archive], start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            *self._serve,
+            env=environment,
+            pass_fds=[archive],
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         assert worker.stdin is not None
         assert worker.stdout is not None
         await first_to_end(pump(reader, worker.stdin), pump(worker.stdout, writer), _orphaned())
@@ -160,26 +173,32 @@ async def _orphaned() -> None:
 def _trusting(certificate: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= (
-        ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # the certificate is enough, without the authority that issued it
+    # The certificate is enough, without the authority that issued it.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=certificate)
     return context
 
 
 def _facts(probe: Sequence[str], environment: dict[str, str], archive: int) -> Any:
-    """Return the facts that a Python of this host reports, or ``problem``: the last line of its error."""
+    """Return the facts that a Python of this host reports.
+
+    If it fails, they are the ``node`` and the ``problem``: the last line of its error.
+    """
     try:
         done = subprocess.run(
-            [sys.executable, *probe], env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False,
-            stdin=subprocess.DEVNULL, pass_fds=[archive],
-        )  # fmt: skip
+            [sys.executable, *probe],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[archive],
+        )
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         problem = f"its Python did not start within {PROBE_SECONDS} s"
     except (IndexError, ValueError):
-        lines = done.stderr.strip().splitlines() or [
-            f"its Python ended with status {done.returncode}"
-        ]
-        problem = lines[-1]
+        lines = done.stderr.strip().splitlines()
+        problem = lines[-1] if lines else f"its Python ended with status {done.returncode}"
     return {"node": os.uname().nodename, "problem": problem[-1000:]}

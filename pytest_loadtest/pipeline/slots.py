@@ -1,4 +1,10 @@
-"""A job of Spark whose tasks hold slots for as long as its owner wants."""
+"""A job of Spark whose tasks hold slots for as long as its owner wants.
+
+The rule: a worker of a load test in Spark's cluster needs a slot, and a slot is held by a task that
+does not end. :mod:`pytest_loadtest.fleet` starts and cancels the job in the controller's process;
+the job waits in a thread of its own, and its tasks (:mod:`pytest_loadtest.pipeline.slot_task`) run
+in the processes of Spark's executors.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +38,10 @@ class SlotJob:
     def __init__(
         self, session: SparkSession, task: CountedSlot, slots: int, *, barrier: bool
     ) -> None:
-        self._session, self._task, self._slots, self._barrier = session, task, slots, barrier
+        self._session = session
+        self._task = task
+        self._slots = slots
+        self._barrier = barrier
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="loadtest-spark-slots", daemon=True)
         self._thread.start()
@@ -73,32 +82,29 @@ class SlotJob:
 
 
 def failure_cause(message: str) -> str:
-    """Return the error in Spark's message of a failed job in one line, with its node if a Python of Spark's raised it."""
+    """Return the error in Spark's message of a failed job in one line.
+
+    It begins with the node if a Python of Spark's raised it.
+    """
     lines = message.splitlines()
-    # The traceback of the task's Python ends with the first line that is not
-    # indented: the error. A Python that does not even start has printed lines, all
-    # indented by Spark, of which the last one is its error.
-    started = [
-        number for number, line in enumerate(lines) if line.startswith("Error from python worker:")
-    ]
-    begins = [
-        number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line
-    ]
-    if started:
-        printed = takewhile(lambda line: line.startswith(" "), lines[started[0] + 1 :])
-        raised = [line for line in printed if line.strip()][-1:]
-    else:
-        raised = (
-            [line for line in lines[begins[-1] + 1 :] if not line.startswith(" ")] if begins else []
-        )
+    # The traceback of the task's Python ends with the first line that is not indented: the error. A
+    # Python that does not even start has printed lines, all indented by Spark, of which the last
+    # one is its error.
+    raised: list[str] = []
+    for number, line in enumerate(lines):
+        if line.startswith("Error from python worker:"):
+            printed = takewhile(lambda line: line.startswith(" "), lines[number + 1 :])
+            raised = [line for line in printed if line.strip()][-1:]
+            break
+        if "Traceback (most recent call last)" in line:
+            raised = [line for line in lines[number + 1 :] if not line.startswith(" ")]
     error = next((line.strip() for line in (*raised, *lines) if line.strip()), "")
+    if "No module named" in error:
+        error += ": install it for the Python of Spark's nodes (spark.pyspark.python)"
     node = _NODE.search(message)
-    missing = (
-        ": install it for the Python of Spark's nodes (spark.pyspark.python)"
-        if "No module named" in error
-        else ""
-    )
-    return f"{node[1]}: {error}{missing}" if node is not None and raised else f"{error}{missing}"
+    if node is not None and raised:
+        return f"{node[1]}: {error}"
+    return error
 
 
 def driver_host(session: SparkSession, remote: str | None) -> tuple[str, str]:

@@ -1,7 +1,9 @@
-"""Packed tables of a run that are read when they are needed, so that nobody holds all of a long run.
+"""Packed tables of a run that are read when they are needed.
 
-A day of one-second windows has a thousand million counts by piece and HDR
-bucket: 10 to 15 GiB in memory, 2 GiB packed.
+The rule: nobody holds all tables of a long run. A day of one-second windows has a thousand million
+counts by piece and HDR bucket: 10 to 15 GiB in memory, 2 GiB packed.
+:mod:`pytest_loadtest.pipeline.collect` stores them in the controller's thread, and the measurements
+that it returns read them there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.time_slices import SHARD, Cells, cells_of
 from pytest_loadtest.pipeline.executor import pack, spans_by_kind, split, unpack
-from pytest_loadtest.pipeline.tables import Groups, Table, joined
+from pytest_loadtest.pipeline.tables import Groups, Table, joined, select
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,13 +75,17 @@ class Packed(NamedTuple):
 
     def table(self) -> Table:
         """Read the table."""
-        return unpack(self.spool.read(self.at, self.size) if self.content is None else self.content)
+        if self.content is not None:
+            return unpack(self.content)
+        return unpack(self.spool.read(self.at, self.size))
 
 
 SpanKey = tuple[int, int]
 """The kind of latencies, and the number of the shard."""
 Spans = Mapping[SpanKey, Sequence[Packed]]
-"""The tables ``piece``, ``index``, ``n`` of each kind and shard: one, or several with rows of equal keys."""
+"""The tables ``piece``, ``index``, ``n`` of each kind and shard.
+
+There is one, or several with rows of equal keys."""
 
 
 def spool_spans(spool: Spool, tables: Iterable[Table]) -> Spans:
@@ -105,9 +111,8 @@ class StoredCells(Sequence[Cells]):
 
     def __init__(self, pieces: int, spans: Spans, kind: int) -> None:
         self._pieces = pieces
-        self._packed = {
-            shard: tables for (of_kind, shard), tables in spans.items() if of_kind == kind
-        }
+        self._spans = spans
+        self._kind = kind
         self._cache: dict[int, Cells] = {}
 
     def __len__(self) -> int:
@@ -121,15 +126,14 @@ class StoredCells(Sequence[Cells]):
 
     def __getitem__(self, number: int | slice) -> Cells | tuple[Cells, ...]:
         if isinstance(number, slice):
-            return tuple(self[one] for one in range(len(self))[number])
+            return tuple(self[shard] for shard in range(len(self))[number])
         if not 0 <= number < len(self):
             raise IndexError(number)
         if number not in self._cache:
             if len(self._cache) == CACHED:
                 del self._cache[next(iter(self._cache))]
-            self._cache[number] = cells_of(
-                number, self._pieces, _merged([one.table() for one in self._packed.get(number, ())])
-            )
+            tables = list(map(Packed.table, self._spans.get((self._kind, number), ())))
+            self._cache[number] = cells_of(number, self._pieces, _merged(tables))
         return self._cache[number]
 
 
@@ -138,7 +142,6 @@ def _merged(tables: Sequence[Table]) -> Table:
     if len(tables) == 1:
         return tables[0]
     if not tables:
-        return {name: np.zeros(0, np.int64) for name in ("piece", "index", "n")}
+        return dict.fromkeys(("piece", "index", "n"), np.zeros(0, np.int64))
     counts = joined(tables)
-    groups = Groups({name: counts[name] for name in ("piece", "index")})
-    return {**groups.keys, "n": groups.sum(counts["n"])}
+    return Groups(select(counts, ("piece", "index"))).totals({"n": counts["n"]})

@@ -26,7 +26,7 @@ Table = Mapping[str, "NDArray[np.int64]"]
 Column = Literal["key", "sum", "minimum", "maximum", "union"]
 
 # The fate of a received row.
-COPY, CORRUPT, MISPLACED = 0, 1, 2
+COPY, CORRUPT, MISPLACED = range(3)
 # Numbers of the kinds of latencies in the column ``what``. ``lateness`` and ``earliness`` are
 # counted on their side of due only, see metrics.signed.with_lateness.
 KINDS: Final = {kind: number for number, kind in enumerate(COUNTED_LATENCIES)}
@@ -242,7 +242,10 @@ def joined(parts: Sequence[Table]) -> Table:
     """Concatenate tables with the same columns, one or more."""
     if len(parts) == 1:
         return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    table = {}
+    for name in parts[0]:
+        table[name] = np.concatenate([part[name] for part in parts])
+    return table
 
 
 def select(table: Mapping[str, NDArray[Any]], names: Iterable[str]) -> dict[str, NDArray[Any]]:
@@ -418,7 +421,7 @@ def first_edges(parts: Sequence[Table], ranges: int) -> Table:
     ends alternate, so twice ``ranges`` rows contain the first ``ranges`` ranges.
     """
     edges = _with_edges(joined(parts))
-    order = np.lexsort([edges[name] for name in ("word", "stream", "subscription", "topic")])
+    order = np.lexsort((edges["word"], edges["stream"], edges["subscription"], edges["topic"]))
     edges = rows_at(edges, order)
     # A word that ends lost (bit 63 is the sign) and the next one
     # that begins lost have no edge between them.

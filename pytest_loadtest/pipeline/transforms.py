@@ -1,8 +1,10 @@
-"""Steps from frame to frame, without actions and sessions, and with nothing that Spark Connect lacks.
+"""Steps from frame to frame, without actions and sessions.
 
-Rows leave the samples only as tables and as words of 64 sequences
-(:mod:`pytest_loadtest.pipeline.kernel`), so no message is a row of Spark, which distributes the
-files and groups the results.
+The rule: Spark distributes the files and groups the results, and nothing here lacks in Spark
+Connect. Rows leave the samples only as tables and as words of 64 sequences
+(:mod:`pytest_loadtest.pipeline.kernel`), so no message is a row of Spark.
+:mod:`pytest_loadtest.pipeline.aggregate` calls it in the controller's thread; the functions in the
+frames run in the processes of Spark's workers.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
 
@@ -53,14 +55,17 @@ def file_tables(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> 
 
 
 def for_workers() -> AbstractContextManager[None]:
-    """Return the context for every action on these frames: it sends this package to workers that do not have it."""
+    """Return the context for every action on these frames.
+
+    It sends this package to workers that do not have it.
+    """
     return by_value(sys.modules[__name__.partition(".")[0]])
 
 
 def deliveries(
     numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int
 ) -> DataFrame:
-    """Return ``part, name, content``: the tables of the words of every slot of every part, see ``Words.tables``.
+    """Return ``part, name, content``: the tables that ``Words.tables`` counts in every slot.
 
     Words are packed in columns, not in rows: Spark needs more time for a row with one word than
     reading its 64 messages takes.
@@ -74,7 +79,9 @@ def deliveries(
 def first_copies(
     numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], repeated: Sequence[Table | None]
 ) -> DataFrame:
-    """Return the columns of ``executor.COUNTED_SCHEMA``: the tables of latencies of each part with deliveries that came more than once.
+    """Return the columns of ``executor.COUNTED_SCHEMA``: the tables of latencies of first copies.
+
+    Only parts with deliveries that came more than once have them.
 
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
@@ -90,14 +97,14 @@ def gap_receipts(
     repeated: Sequence[Table | None],
     suspects: Sequence[SuspectCells | None],
 ) -> DataFrame:
-    """Return ``part, name, content``: the longest gap inside each suspect cell of each part, see ``gap_receipts.longest_inside``.
+    """Return ``part, name, content``: the tables of ``gap_receipts.longest_inside``.
 
     :param repeated: see :class:`~pytest_loadtest.pipeline.first_copies.FirstCopiesOfFiles`.
     """
     rows = numbers.mapInArrow(ReceiptsOfFiles(tasks, parts, repeated, suspects), ROWS_SCHEMA)
     # Only where deliveries came more than once: their first copies are
     # found before receipts are grouped by cell.
-    if any(ranges is not None for ranges in repeated):
+    if any(repeated):
         rows = rows.groupBy("part", "slot", "name").applyInArrow(
             receipts_of_slots(parts, suspects), ROWS_SCHEMA
         )
@@ -110,23 +117,22 @@ _USERS: Counter[str] = Counter()
 
 @contextlib.contextmanager
 def by_value(*modules: ModuleType) -> Iterator[None]:
-    """Pickle the functions of these modules (and those below them) by value while the context lasts.
+    """Pickle the functions of these modules, and of those below them, by value.
 
     It must enclose the action, not only the definition of the frame: Spark Connect pickles
     functions when rows are requested. Several threads can be in it; the last one restores the
     registry, which belongs to the whole process.
     """
     # Modules that the user has registered are not in _USERS and stay registered.
-    register, unregister = (
-        cloudpickle.register_pickle_by_value,
-        cloudpickle.unregister_pickle_by_value,
-    )
+    register: Any = cloudpickle.register_pickle_by_value
+    unregister: Any = cloudpickle.unregister_pickle_by_value
+    registry: Any = cloudpickle.list_registry_pickle_by_value
     with _LOCK:
-        others = cloudpickle.list_registry_pickle_by_value() - _USERS.keys()  # type: ignore[no-untyped-call]
+        others = registry() - _USERS.keys()
         registered = [module for module in modules if module.__name__ not in others]
         for module in registered:
             _USERS[module.__name__] += 1
-            register(module)  # type: ignore[no-untyped-call]
+            register(module)
     try:
         yield
     finally:
@@ -135,4 +141,4 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
                 _USERS[module.__name__] -= 1
                 if not _USERS[module.__name__]:
                     del _USERS[module.__name__]
-                    unregister(module)  # type: ignore[no-untyped-call]
+                    unregister(module)

@@ -1,4 +1,7 @@
-"""Messages in a loopback relay, as columns: of any runs, topics and streams, in order of arrival."""
+"""Messages in a loopback relay, as columns.
+
+They are of any runs, topics and streams, in order of arrival.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ class Batch:
         )
 
     def pieces(self, index: Index) -> list[memoryview]:
-        """Return the payloads of these messages as buffers in their order; not copied, except many small ones."""
+        """Return the payloads of these messages as buffers in their order.
+
+        Not copied, except many small ones.
+        """
         if index is None:
             return [self.payload.data]
         if not len(index):
@@ -114,7 +120,10 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def merge_small_batches(batches: Iterable[Batch], most: int = 1 << 18) -> list[Batch]:
-    """Join neighbouring batches as long as that copies at most ``most`` bytes of payload at a time."""
+    """Join neighbouring batches.
+
+    At most ``most`` bytes of payload are copied at a time.
+    """
     bundles: list[list[Batch]] = []
     room = 0
     for batch in batches:
@@ -140,7 +149,10 @@ class _Waiting(NamedTuple):
 
 
 class DelayQueue:
-    """Acknowledged messages that wait until they are due, and are then released in the order of these times, never early."""
+    """Acknowledged messages that wait until they are due.
+
+    They are then released in the order of these times, never early.
+    """
 
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
@@ -165,7 +177,10 @@ class DelayQueue:
         return self._waiting[0].first if self._waiting else None
 
     def release(self, now: int) -> Batch | None:
-        """Remove and return the messages that are due, in the order of their times; None if there are none."""
+        """Remove and return the messages that are due, in the order of their times.
+
+        None if there are none.
+        """
         batches = []
         times = []
         while self._waiting and self._waiting[0].first <= now:

@@ -33,7 +33,9 @@ _COLUMNS = ("consumer", "heads", "size", "time", "order", "flags", "lag")
 
 
 class RelayConsumers:
-    """Subscribes consumers and collects their messages; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
+    """Subscribes consumers and collects their messages.
+
+    See :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
 
     :ivar established: number of established consumers. The relay confirms subscriptions in order,
         so these are the places below it.
@@ -64,7 +66,8 @@ class RelayConsumers:
             and not 0 <= int(consumer.min()) <= int(consumer.max()) < topology.all_consumers
         ):
             raise UsageError(
-                f"consumer {int(consumer.max())}: the run has those from 0 to {topology.all_consumers - 1}"
+                f"consumer {int(consumer.max())}: the run has those from 0 to"
+                f" {topology.all_consumers - 1}"
             )
         place = np.arange(len(self._paused), len(self._paused) + len(consumer), dtype=np.int32)
         self._paused = np.append(self._paused, np.zeros(len(place), np.bool_))

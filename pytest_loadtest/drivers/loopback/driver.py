@@ -1,4 +1,6 @@
-"""The driver of the loopback relay: columns to the socket, one frame for each burst, no loop over messages.
+"""The driver of the loopback relay.
+
+Columns to the socket, one frame for each burst, no loop over messages.
 
 A worker has one connection, so that answers and deliveries which the relay writes together are one
 read. Messages get the time at which the kernel received the last bytes of their read. The relay has
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 
 
 class LoopbackDriver:
-    """See :class:`~pytest_loadtest.drivers.base.Driver`; ``context.settings`` is a ``LoopbackSettings``."""
+    """See :class:`~pytest_loadtest.drivers.base.Driver`.
+
+    ``context.settings`` is a ``LoopbackSettings``.
+    """
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
@@ -50,9 +55,12 @@ class LoopbackDriver:
             "blockIfQueueFull": str(settings.block_if_queue_full).lower(),
         }
         return DriverFacts(
-            client="loopback", version=f"protocol {frames.VERSION}", applied={**own, **relay_settings(settings)},
-            stamps=self._arrivals.source, unstamped=self._arrivals.unusable,
-        )  # fmt: skip
+            client="loopback",
+            version=f"protocol {frames.VERSION}",
+            applied={**own, **relay_settings(settings)},
+            stamps=self._arrivals.source,
+            unstamped=self._arrivals.unusable,
+        )
 
     def prepare(self) -> None:
         """Check that the relay can be reached; topics need no creation.
@@ -75,7 +83,8 @@ class LoopbackDriver:
             if time.monotonic() > end:
                 missing = int(places[-1]) + 1 - own.established
                 raise TargetError(
-                    f"{own.connection.name}: {missing} subscriptions were not confirmed within {CONNECT_TIMEOUT:.0f} s"
+                    f"{own.connection.name}: {missing} subscriptions were not confirmed within"
+                    f" {CONNECT_TIMEOUT:.0f} s"
                 )
             self._read(own.connection, 100 * MILLISECOND)
         return places
@@ -89,11 +98,15 @@ class LoopbackDriver:
             self._own_consumers(consumers).attach(consumers)
 
     def attached(self) -> Joined | None:
-        """Return the consumers of :meth:`attach` that the relay confirmed since the last call, or None."""
+        """Return the consumers of :meth:`attach` confirmed since the last call, or None."""
         return self._consumers.attached() if self._consumers else None
 
     def detach(self, places: Sequence[int]) -> None:
-        """Unsubscribe: messages that wait in the relay go to the others of the subscription, messages under way are still received."""
+        """Unsubscribe.
+
+        Messages that wait in the relay go to the others of the subscription, messages under way are
+        still received.
+        """
         if self._consumers and len(places):
             self._consumers.detach(places)
 
@@ -117,7 +130,9 @@ class LoopbackDriver:
             self._producers = RelayProducers(self._context, streams, connection)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Send the messages that fit into the windows in one frame, or in several if they have megabytes.
+        """Send the messages that fit into the windows in one frame.
+
+        Several frames if they have megabytes.
 
         :returns: ascending positions of the rejected messages; None: all are taken, or answered as
             FAILED with ``blockIfQueueFull: false``.
@@ -127,11 +142,17 @@ class LoopbackDriver:
         return self._producers.send(burst)
 
     def acks(self) -> Acks | None:
-        """Return the answers since the last call, or None; the client never sends a message again."""
+        """Return the answers since the last call, or None.
+
+        The client never sends a message again.
+        """
         return self._producers.acks() if self._producers else None
 
     def take(self) -> Received | None:
-        """Return what all consumers received since the last call, or None; messages of paused consumers are held."""
+        """Return what all consumers received since the last call, or None.
+
+        Messages of paused consumers are held.
+        """
         return self._consumers.take() if self._consumers else None
 
     def poll(self, timeout_ns: int) -> None:
@@ -193,7 +214,10 @@ class LoopbackDriver:
             self._connection = None
 
     def cleanup(self) -> None:
-        """Do nothing: the relay removes consumers with their connection, and keeps no message without a consumer."""
+        """Do nothing.
+
+        The relay removes consumers with their connection, and keeps no message without a consumer.
+        """
 
     def _own_consumers(self, consumers: Sequence[int]) -> RelayConsumers:
         if self._consumers is None:

@@ -1,4 +1,6 @@
-"""The loopback relay's handling of frames, without sockets: messages are acknowledged to their sender and delivered to subscribers.
+"""The loopback relay's handling of frames, without sockets.
+
+Messages are acknowledged to their sender and delivered to subscribers.
 
 Each subscription of a topic gets every message. Consumers of one subscription share its
 streams (stream modulo consumers, by index), so that each stream stays in order.
@@ -108,7 +110,10 @@ class Exchange:
         self._delivered.pop(client, None)
 
     def _answer_count(self, client: int) -> None:
-        """Send the numbers of messages that may still be delivered, and of copies sent to all clients that are connected."""
+        """Send the numbers of messages that may still be delivered.
+
+        They are followed by the numbers of copies sent to all clients that are connected.
+        """
         held = (
             sum(len(pending_batch.batch) for pending_batch in self._pending)
             + self._delayed.count
@@ -119,7 +124,10 @@ class Exchange:
         self._post(client, frames.encode_frame(Kind.COUNTS, counts))
 
     def next_due(self) -> int | None:
-        """Return when :meth:`release` has something to do, ns; None: not before another frame arrives."""
+        """Return when :meth:`release` has something to do, ns.
+
+        None: not before another frame arrives.
+        """
         pending = self._pending[0].time if self._pending else None
         times = (
             pending,
@@ -171,7 +179,10 @@ class Exchange:
         self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 
     def _change_consumers(self, kind: Kind, changed: NDArray[np.int64]) -> None:
-        """Pause, resume or remove consumers; messages that waited for them go to them, or to the others of their subscription."""
+        """Pause, resume or remove consumers.
+
+        Messages that waited for them go to them, or to the others of their subscription.
+        """
         if kind is Kind.PAUSE:
             self._consumers.pause(changed, True)
         # Flags and rows change first, so that the held messages go to consumers that can take them.
@@ -212,7 +223,9 @@ class Exchange:
             )
 
     def _due(self, due: NDArray[np.int64], release: int) -> NDArray[np.int64]:
-        """Return due times, ns of the relay's clock, of messages that leave the gate at ``release``.
+        """Return due times of messages that leave the gate at ``release``.
+
+        Times are ns of the relay's clock.
 
         :param due: as in the frame. A message that is not delayed is due at ``release``. An earlier
             time would let it overtake delayed messages that are due already and still wait, because
@@ -226,7 +239,10 @@ class Exchange:
         self._distribute(batch, compose_index(index, message), row)
 
     def _distribute(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
-        """Send messages to consumers, or hold them for paused ones; ``row`` has the consumer of each message of the index."""
+        """Send messages to consumers, or hold them for paused ones.
+
+        ``row`` has the consumer of each message of the index.
+        """
         table = self._consumers
         if table.any_paused and (paused := table.paused.take(row)).any():
             waiting = np.flatnonzero(paused)
@@ -277,7 +293,9 @@ class Exchange:
 CONSUMER_DTYPE: Final = np.dtype(
     [("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")]
 )
-"""A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``: see :func:`consumer_key`."""
+"""A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``.
+
+See :func:`consumer_key`."""
 
 _PLACE: Final = (1 << 32) - 1
 # A lookup table over topic numbers is made if it has at most this many entries for each topic;
@@ -291,7 +309,9 @@ def consumer_key(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np
 
 
 class SubscriptionTable:
-    """All consumers of a relay, in *rows*: :meth:`route` and :meth:`rows` return row numbers, which are valid until a consumer joins or
+    """All consumers of a relay, in *rows*.
+
+    :meth:`route` and :meth:`rows` return row numbers, which are valid until a consumer joins or
     leaves.
 
     Columns by row:
@@ -354,7 +374,9 @@ class SubscriptionTable:
         producer: NDArray[np.int64],
         only: NDArray[np.uint32] | None = None,
     ) -> tuple[Index, NDArray[np.intp]]:
-        """Return messages, and for each the row of a consumer that gets it; messages of one consumer keep their order.
+        """Return messages, and for each the row of a consumer that gets it.
+
+        Messages of one consumer keep their order.
 
         :param topic: topic of each message.
         :param producer: as in :class:`Batch`.
@@ -403,15 +425,15 @@ class SubscriptionTable:
 
 @dataclass(frozen=True, slots=True)
 class _Routes:
-    """The way from a topic to its subscriptions, and from a subscription to its consumers, which have consecutive rows.
+    """The way from a topic to its subscriptions, and from these to their consumers.
 
-    Topics: ``topic`` has their numbers, ascending, and a last entry for unknown topics. ``first``
-    and ``count`` are the index of a topic's first subscription and the number of its subscriptions,
-    ``most_subscriptions`` is the highest number. Subscriptions: ``subscription`` has their numbers
-    within the topic. ``start`` and ``consumers`` are the row of the first consumer and the number
-    of consumers, with a last entry without consumers; ``most_consumers`` is the highest number.
-    ``table`` maps topic numbers from ``base`` on to indexes of topics, if the numbers are close
-    together; otherwise it is None.
+    The consumers of a subscription have consecutive rows. Topics: ``topic`` has their numbers,
+    ascending, and a last entry for unknown topics. ``first`` and ``count`` are the index of a
+    topic's first subscription and the number of its subscriptions, ``most_subscriptions`` is the
+    highest number. Subscriptions: ``subscription`` has their numbers within the topic. ``start``
+    and ``consumers`` are the row of the first consumer and the number of consumers, with a last
+    entry without consumers; ``most_consumers`` is the highest number. ``table`` maps topic numbers
+    from ``base`` on to indexes of topics, if the numbers are close together; otherwise it is None.
     """
 
     topic: NDArray[np.int64]

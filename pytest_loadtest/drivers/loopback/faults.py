@@ -1,4 +1,6 @@
-"""The deterministic faults of a loopback relay: the time at which a message is released, and what happens to it.
+"""The deterministic faults of a loopback relay.
+
+The time at which a message is released, and what happens to it.
 
 *Time*, in this order: the relay takes messages as fast as its ``capacity`` allows, holds each for
 ``delay``, then acknowledges and delivers it at the same instant. During a stall the relay's clock
@@ -77,7 +79,10 @@ class Faults:
 
 
 def relay_settings(settings: Any) -> dict[str, str]:
-    """Return the relay's settings as texts from the profile's ``LoopbackSettings``: only those that differ from the defaults."""
+    """Return the relay's settings as texts from the profile's ``LoopbackSettings``.
+
+    Only those that differ from the defaults.
+    """
     stall = settings.stall
     values = {
         field.name: getattr(settings, field.name)
@@ -143,7 +148,10 @@ class Gate:
         self._ideal = 0.0
 
     def release(self, arrival: int, n: int) -> list[tuple[int, int]]:
-        """Split ``n`` messages that arrived at ``arrival``, ns, into pairs of release time (ns) and number of messages, in order."""
+        """Split ``n`` messages that arrived at ``arrival``, ns, by the time of their release.
+
+        Return pairs of release time (ns) and number of messages, in order.
+        """
         time = self._relay_time(arrival - self._first)
         if self._faults.capacity is None:
             return [(self._resume(time + self._faults.delay), n)]
@@ -161,7 +169,10 @@ class Gate:
         ]
 
     def _relay_time(self, time: int) -> int:
-        """Convert the time since the first message to the relay's clock, which stops during a stall."""
+        """Convert the time since the first message to the relay's clock.
+
+        That clock stops during a stall.
+        """
         at = self._faults.stall_at
         duration = self._faults.stall_duration
         return time if time < at else max(at, time - duration)
@@ -195,7 +206,10 @@ def damage(faults: Faults, batch: Batch) -> None:
 
 
 def delivery_order(faults: Faults, batch: Batch) -> Index:
-    """Return the index of the messages that are delivered, in the order of delivery: with swaps, losses and duplicates."""
+    """Return the index of the messages that are delivered, in the order of delivery.
+
+    With swaps, losses and duplicates.
+    """
     if faults.swap_every is None and faults.lose_every is None and faults.duplicate_every is None:
         return None
     index = np.arange(len(batch))
@@ -222,7 +236,10 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
 
 
 class HalfPairs:
-    """First messages of pairs that wait for the second, to be delivered after it: at most one of each stream."""
+    """First messages of pairs that wait for the second, to be delivered after it.
+
+    At most one of each stream.
+    """
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -235,7 +252,10 @@ class HalfPairs:
         return len(self._until)
 
     def complete(self, batch: Batch, now: int) -> Batch:
-        """Return the messages to deliver now: those that waited for a message of ``batch``, and ``batch`` without those that must wait."""
+        """Return the messages to deliver now.
+
+        Those that waited for a message of ``batch``, and ``batch`` without those that must wait.
+        """
         # Any message of the same stream ends the wait; delivery_order()
         # swaps the two only if they are a pair.
         ended = np.isin(self._batch.producer, batch.producer)
@@ -248,7 +268,10 @@ class HalfPairs:
         return whole.where(~waits)
 
     def _wait(self, batch: Batch) -> NDArray[np.bool_]:
-        """Return a mask of the messages that are the last of their stream in the batch and the first of a pair."""
+        """Return a mask of the messages that are the first of a pair.
+
+        They are the last of their stream in the batch.
+        """
         by = np.argsort(batch.producer, kind="stable")
         producer = batch.producer[by]
         last = by[np.concatenate([producer[1:] != producer[:-1], [True]])]

@@ -34,7 +34,10 @@ _COLUMNS = ("row", "stream", "seq", "intended", "payload", "sent", "idle")
 
 
 class RelayProducers:
-    """Sends bursts and collects answers; see :class:`~pytest_loadtest.drivers.base.Driver` for the contract."""
+    """Sends bursts and collects answers.
+
+    See :class:`~pytest_loadtest.drivers.base.Driver` for the contract.
+    """
 
     def __init__(
         self, context: DriverContext, streams: Sequence[int], connection: RelayConnection
@@ -50,7 +53,10 @@ class RelayProducers:
         self._answers: list[tuple[NDArray[np.int64], int, Status]] = []
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """See :meth:`Driver.send`; ``sent`` is taken once for each frame, before the socket gets it."""
+        """See :meth:`Driver.send`.
+
+        ``sent`` is taken once for each frame, before the socket gets it.
+        """
         self._connection.check()
         if not len(burst):
             return None
@@ -100,14 +106,20 @@ class RelayProducers:
             kind = Kind.PRODUCE_LATER
             columns = {**columns, "due": burst.due}
         frame = frames.encode_frame(
-            kind, columns, run=self._connection.run, topics=self._topics, topic=self._connection.first_topic,
+            kind,
+            columns,
+            run=self._connection.run,
+            topics=self._topics,
+            topic=self._connection.first_topic,
             payloads=self._packer.pack(heads, burst.payload),
-        )  # fmt: skip
+        )
         burst.sent[:] = context.clock()
         self._connection.send(frame)
 
     def answered(self, count: int, now: int) -> bool:
-        """Handle an answer to the next ``count`` messages; return True if a stream with rejected messages has room now.
+        """Handle an answer to the next ``count`` messages.
+
+        Return True if a stream with rejected messages has room now.
 
         :raises FrameError: fewer messages are in flight.
         """
@@ -148,7 +160,9 @@ _MOST = 64  # number of bursts and answers that are counted together
 
 
 class StreamWindows:
-    """The number of messages that each stream has in flight, and the time at which its window became empty.
+    """The number of messages that each stream has in flight.
+
+    It also has the time at which each window became empty.
 
     :param streams: numbers of the streams. Evenly spaced numbers, as
         in a worker's share, take one entry each.
@@ -187,7 +201,10 @@ class StreamWindows:
         return slots - self._first if self._first else slots
 
     def admit(self, slot: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
-        """Take the messages that have room, in this order; return ``(idle, rejected)`` as in :meth:`Driver.send`."""
+        """Take the messages that have room, in this order.
+
+        Return ``(idle, rejected)`` as in :meth:`Driver.send`.
+        """
         # Streams with an empty window have the time of their last answer, the others 0. With
         # nothing in flight all are empty.
         idle = self._answered.take(slot)
@@ -202,7 +219,10 @@ class StreamWindows:
         return idle, self._reject(slot) if self._total > self._size else None
 
     def _keep_first(self, idle: NDArray[np.int64], slot: Slots) -> None:
-        """Set ``idle`` to 0 except for the first message of each stream, which is the only one that finds an empty window."""
+        """Set ``idle`` to 0 except for the first message of each stream.
+
+        It is the only one that finds an empty window.
+        """
         positions = np.arange(len(slot))
         # Of several writes to one slot the last one stays; written
         # backwards, that is the first position.
@@ -210,7 +230,10 @@ class StreamWindows:
         idle *= self._position.take(slot) == positions
 
     def _reject(self, slot: Slots) -> NDArray[np.int64] | None:
-        """Give back the room of admitted messages that exceed their window; return their positions, or None."""
+        """Give back the room of admitted messages that exceed their window.
+
+        Return their positions, or None.
+        """
         # All messages of the burst were admitted: a negative room shows
         # by how many a stream exceeds its window.
         room = self._counted()
@@ -224,7 +247,10 @@ class StreamWindows:
         return rejected
 
     def answered(self, slot: Slots, now: int) -> bool:
-        """Handle one answer for each entry of ``slot``; return True if a stream with rejected messages has room now."""
+        """Handle one answer for each entry of ``slot``.
+
+        Return True if a stream with rejected messages has room now.
+        """
         self._change(slot, 1)
         self._answered.put(slot, now)
         return self._any_rejected and bool(self._rejected.take(slot).any())
@@ -236,7 +262,7 @@ class StreamWindows:
             self._counted()
 
     def _counted(self) -> NDArray[np.int64]:
-        """Return the number of messages that each stream may still send, with all changes counted."""
+        """Return the number of messages that each stream may still send, after all changes."""
         if self._uncounted:
             slots, steps = zip(*self._uncounted, strict=True)
             np.add.at(self._room, np.concatenate(slots), np.repeat(steps, list(map(len, slots))))

@@ -23,7 +23,9 @@ class Stall(Section):
 
 
 class LoopbackSettings(ClientSettings):
-    """A small local relay with configurable faults, which needs no broker: the instrument that checks the instrument."""
+    """A small local relay with configurable faults, which needs no broker: the instrument that
+    checks the instrument.
+    """
 
     name: Literal["loopback"] = "loopback"
 

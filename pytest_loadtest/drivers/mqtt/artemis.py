@@ -1,4 +1,6 @@
-"""ActiveMQ Artemis as a process, from Maven's jars: a multi-threaded MQTT broker, unlike mosquitto (docs/decisions/017).
+"""ActiveMQ Artemis as a process, from Maven's jars.
+
+It is a multi-threaded MQTT broker, unlike mosquitto (docs/decisions/017).
 
 ``embedded.Main`` runs it with one ``broker.xml``, without web console and
 management. Artemis checks that file against its schema: at an unknown element or a
@@ -137,9 +139,15 @@ def start_artemis(request: BrokerRequest, progress: Progress) -> StartedBroker:
 
 
 def broker_xml(
-    *, ports: Sequence[int], settings: Mapping[str, str], tls: Mapping[str, str] = MappingProxyType({}), more: str = ""
-) -> str:  # fmt: skip
-    """Return the text of ``broker.xml``: our settings and the profile's, which replace ours with the same key.
+    *,
+    ports: Sequence[int],
+    settings: Mapping[str, str],
+    tls: Mapping[str, str] = MappingProxyType({}),
+    more: str = "",
+) -> str:
+    """Return the text of ``broker.xml``.
+
+    Our settings and the profile's, which replace ours with the same key.
 
     :param ports: one for each acceptor.
     :param settings: elements of ``core`` by their names; elements of the address
@@ -157,7 +165,10 @@ def broker_xml(
         if key.startswith(ACCEPTOR):
             parameters[key.removeprefix(ACCEPTOR)] = _parameter(key, value)
         elif not re.fullmatch(rf"({ADDRESS})?[a-z][a-z0-9-]*", key):
-            remedy = f"write an element of core (journal-datasync), {ADDRESS}ELEMENT or {ACCEPTOR}PARAMETER"
+            remedy = (
+                f"write an element of core (journal-datasync), {ADDRESS}ELEMENT or"
+                f" {ACCEPTOR}PARAMETER"
+            )
             raise UsageError(f"broker.settings: {key!r} is not a setting of Artemis: {remedy}")
         elif key.startswith(ADDRESS):
             address[key.removeprefix(ADDRESS)] = value
@@ -184,7 +195,8 @@ def _parameter(key: str, value: str) -> str:
     name = key.removeprefix(ACCEPTOR)
     if name not in NUMBERS | SWITCHES:
         raise UsageError(
-            f"broker.settings: {key} is unknown: after {ACCEPTOR} write one of {', '.join(sorted(NUMBERS | SWITCHES))}"
+            f"broker.settings: {key} is unknown: after {ACCEPTOR} write one of"
+            f" {', '.join(sorted(NUMBERS | SWITCHES))}"
         )
     if not re.fullmatch("true|false" if name in SWITCHES else r"-?\d+", value):
         expected = "true or false" if name in SWITCHES else "a whole number"
@@ -201,7 +213,10 @@ def _elements(values: Mapping[str, str], indent: int) -> str:
 
 
 def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that affect results, for the report: defaults, ours, the memory, the profile's."""
+    """Return the settings that affect results, for the report.
+
+    They are the defaults, ours, the memory and the profile's.
+    """
     ours = {key: value for key, value in OURS.items() if key in DECISIVE}
     # The heap decides how much Artemis keeps in memory before it
     # pages messages to disk (global-max-size).
@@ -209,7 +224,9 @@ def decisive_artemis_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[str]:
-    """Return the command of a broker that reads ``data/etc/broker.xml`` and keeps its data below ``data``.
+    """Return the command of a broker that reads ``data/etc/broker.xml``.
+
+    It keeps its data below ``data``.
 
     :param logs: logger → level.
     """
@@ -238,8 +255,13 @@ def artemis_command(runtime: Java, jars: Path, data: Path, **logs: str) -> list[
 
 
 def _launch(
-    runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
-) -> StartedBroker:  # fmt: skip
+    runtime: Java,
+    jars: Path,
+    ports: tuple[int, ...],
+    version: str,
+    request: BrokerRequest,
+    progress: Progress,
+) -> StartedBroker:
     folder = request.folder.resolve()
     name = f"Artemis {version}"
     data = make_folders(folder)

@@ -1,4 +1,6 @@
-"""Two Artemis brokers with one store on this machine: the primary serves, and the backup takes over when it ends.
+"""Two Artemis brokers with one store on this machine.
+
+The primary serves, and the backup takes over when it ends.
 
 Both have a lock of the store in view (``shared-store``), so one of them is active at any time.
 There is no cluster connection, which MQTT clients cannot use: therefore a primary that returns
@@ -25,7 +27,7 @@ from pytest_loadtest.drivers.mqtt.artemis import (
     decisive_artemis_settings,
     make_folders,
     start_artemis,
-)  # fmt: skip
+)
 from pytest_loadtest.drivers.mqtt.secured import (
     TlsListener,
     artemis_listener,
@@ -76,8 +78,13 @@ def start_pair(request: BrokerRequest, progress: Progress) -> StartedCluster:
 
 
 def _launch(
-    runtime: Java, jars: Path, ports: tuple[int, ...], version: str, request: BrokerRequest, progress: Progress
-) -> StartedCluster:  # fmt: skip
+    runtime: Java,
+    jars: Path,
+    ports: tuple[int, ...],
+    version: str,
+    request: BrokerRequest,
+    progress: Progress,
+) -> StartedCluster:
     folder = request.folder.resolve()
     name = f"Artemis {version} with a backup"
     settings = {**request.settings, PERSISTENCE: "true"}
@@ -95,9 +102,11 @@ def _launch(
             data = make_folders(folder / f"{SERVING}-{number}")
             secured = secured or artemis_listener(first / "security", request, folder / "any")
             text = broker_xml(
-                ports=own[number - 1], settings=settings, tls=secured.lines if secured else {},
+                ports=own[number - 1],
+                settings=settings,
+                tls=secured.lines if secured else {},
                 more=_SHARED.format(role=role, store=first / "store"),
-            )  # fmt: skip
+            )
             (data.parent / CONFIGURATION).write_text(text, encoding="utf-8")
             child = Child(
                 artemis_command(runtime, jars, data, **{_LOGGER: "info"}),
@@ -117,15 +126,22 @@ def _launch(
         raise
     progress(f"{name} ready in {time.monotonic() - started:.0f} s")
     facts = BrokerFacts(
-        name="Artemis", version=version, mode="process", url="mqtt://" + ",".join(f"{HERE}:{one[0]}" for one in own),
-        settings=decisive_artemis_settings(settings) | {"ha-policy": "shared-store", "brokers": str(len(ROLES))},
-    )  # fmt: skip
+        name="Artemis",
+        version=version,
+        mode="process",
+        url="mqtt://" + ",".join(f"{HERE}:{one[0]}" for one in own),
+        settings=decisive_artemis_settings(settings)
+        | {"ha-policy": "shared-store", "brokers": str(len(ROLES))},
+    )
     cluster.facts = with_listener(facts, request, secured, [one[-1] for one in own])
     return cluster
 
 
 class _Ready:
-    """Returns True if a broker serves clients, or waits for the end of the other one, which serves them."""
+    """Returns True if a broker serves clients.
+
+    Or if it waits for the end of the other one, which serves them.
+    """
 
     def __init__(self, child: Child, ports: Sequence[int], others: Sequence[int]) -> None:
         self._child = child

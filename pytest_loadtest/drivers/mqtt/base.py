@@ -1,4 +1,6 @@
-"""The common part of both MQTT drivers: one epoll loop for all clients, run from the engine's thread in ``poll``.
+"""The common part of both MQTT drivers.
+
+One epoll loop for all clients, run from the engine's thread in ``poll``.
 
 Topics: topic ``t`` of a run is ``<topicPrefix>/<run>/<t>``. Each producer and each consumer is a
 client of its own. Subscription ``s`` is the shared subscription ``$share/sub-<s>/<topic>`` if
@@ -63,7 +65,9 @@ class MqttArrivals(Protocol):
 
 
 class MqttDriverBase(ABC, Generic[C]):
-    """An adapter to an MQTT broker; subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
+    """An adapter to an MQTT broker.
+
+    Subclasses supply ``_producers``, ``_arrivals`` and their kind of connection.
 
     :param client: name and version of the client.
     :param connect: makes a connection.
@@ -103,13 +107,23 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- facts
 
     def facts(self) -> DriverFacts:
-        """Return the settings applied and not applied, and what happened to connections during the run."""
+        """Return the settings applied and not applied.
+
+        The facts also have what happened to connections during the run.
+        """
         name, version = self._client
         counts = self._clients.counts
         return DriverFacts(
-            client=name, version=version, applied=self._applied(), not_applied=self._not_applied(), losses=counts.losses,
-            forgotten=counts.forgotten, incidents=dict(counts.incidents), stamps=self._clock.source, unstamped=self._clock.unusable,
-        )  # fmt: skip
+            client=name,
+            version=version,
+            applied=self._applied(),
+            not_applied=self._not_applied(),
+            losses=counts.losses,
+            forgotten=counts.forgotten,
+            incidents=dict(counts.incidents),
+            stamps=self._clock.source,
+            unstamped=self._clock.unusable,
+        )
 
     def _applied(self) -> dict[str, str]:
         settings = self._context.settings
@@ -158,7 +172,10 @@ class MqttDriverBase(ABC, Generic[C]):
         current = self._clients.keep_alive
         if current is None or current == self._options.keep_alive:
             return requested
-        return f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested {requested})"
+        return (
+            f"{format_duration(current * SECOND)} (the broker's Server Keep Alive; requested"
+            f" {requested})"
+        )
 
     def _not_applied(self) -> dict[str, str]:
         settings = self._context.settings
@@ -181,7 +198,10 @@ class MqttDriverBase(ABC, Generic[C]):
         return facts
 
     def _mqtt5_facts(self) -> dict[str, str]:
-        """Return the requested settings that only MQTT 5 has, except aliases that the broker does not allow."""
+        """Return the requested settings that only MQTT 5 has.
+
+        Aliases that the broker does not allow are left out.
+        """
         settings = self._context.settings
         facts = {}
         if settings.session_expiry:
@@ -199,9 +219,9 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- connections
 
     def prepare(self) -> None:
-        """Connect once, so that a broker that rejects the client or lacks a feature is reported before load starts.
+        """Connect once: a broker that does not fit is reported before load starts.
 
-        MQTT topics need no creation.
+        It may reject the client, or lack a feature. MQTT topics need no creation.
 
         :raises TargetError: the broker cannot be reached, rejects the client, or lacks a feature.
         """
@@ -220,14 +240,16 @@ class MqttDriverBase(ABC, Generic[C]):
                 probe.end()
 
     def poll(self, timeout_ns: int) -> None:
-        """Read and write for at most ``timeout_ns``; return early when a stream with rejected messages may have room.
+        """Read and write for at most ``timeout_ns``.
+
+        Return early when a stream with rejected messages may have room.
 
         :raises TargetError: another client uses the client id of one of the run's clients.
         """
         self._clients.poll(timeout_ns)
 
     def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        """Return the times of each connect and each subscribe of the run's clients, including TCP and TLS.
+        """Return the times of each connect and each subscribe, including TCP and TLS.
 
         A reconnect counts too, unless the connection was paced.
         """
@@ -242,11 +264,17 @@ class MqttDriverBase(ABC, Generic[C]):
         return {name: np.array(of_name, np.int64) for name, of_name in times.items()}
 
     def disconnected(self) -> str | None:
-        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are."""
+        """Return the first client that should be connected and is not, with the reason.
+
+        The number of the others follows. None if all are connected.
+        """
         return self._clients.disconnected([connection for _, connection in self._joining])
 
     def close(self) -> None:
-        """Disconnect, and end the sessions of this driver's clients, whose ids no other worker knows."""
+        """Disconnect, and end the sessions of this driver's clients.
+
+        No other worker knows their ids.
+        """
         self._clients.end()
         # An error is left to cleanup(), which tries again and raises it.
         with contextlib.suppress(TargetError):
@@ -267,7 +295,10 @@ class MqttDriverBase(ABC, Generic[C]):
 
     @abstractmethod
     def _clear_retained(self) -> None:
-        """Delete the retained message of each topic by publishing an empty one with ``retain`` (MQTT 5, 3.3.1.3)."""
+        """Delete the retained message of each topic.
+
+        An empty one is published with ``retain`` (MQTT 5, 3.3.1.3).
+        """
 
     def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
         """See :class:`~pytest_loadtest.drivers.base.PacedConnections`.
@@ -284,7 +315,9 @@ class MqttDriverBase(ABC, Generic[C]):
     # --- consumers
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
-        """Connect and subscribe; return the places in the order of ``consumers`` when every subscription is established.
+        """Connect, subscribe, and return the places in the order of ``consumers``.
+
+        It returns when every subscription is established.
 
         :raises UsageError: several consumers of a subscription that is not
             shared: each would receive every message.
@@ -327,7 +360,10 @@ class MqttDriverBase(ABC, Generic[C]):
             self._consumers.pop(place)[1].leave()
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop reading and acknowledging, like subscribers that hang; pings go on, so that the connections stay."""
+        """Stop reading and acknowledging, like subscribers that hang.
+
+        Pings go on, so that the connections stay.
+        """
         for place in places:
             self._consumers[place][1].pause()
 
@@ -340,7 +376,10 @@ class MqttDriverBase(ABC, Generic[C]):
             self._consumers[place][1].resume()
 
     def take(self) -> Received | None:
-        """Return what all consumers received since the last call, or None; messages of a consumer without a place wait until it has one."""
+        """Return what all consumers received since the last call, or None.
+
+        Messages of a consumer without a place wait until it has one.
+        """
         return self._arrivals.take()
 
     def _make_consumers(self, consumers: Sequence[int]) -> list[tuple[int, C]]:
@@ -350,7 +389,8 @@ class MqttDriverBase(ABC, Generic[C]):
         ]  # numbered over all topics
         if not is_shared(self._context) and len(set(subscriptions)) < len(subscriptions):
             raise UsageError(
-                "consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer gets every message"
+                "consumerPerSubscription above 1 needs sharedSubscription: true, or each consumer"
+                " gets every message"
             )
         return [(int(index), self._make_consumer(int(index))) for index in consumers]
 
@@ -392,10 +432,10 @@ class MqttDriverBase(ABC, Generic[C]):
         self._establish(connections)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Hand over, and write, every message for which its stream's window has room, without blocking.
+        """Hand over, and write, every message that its stream's window has room for.
 
-        Fills in ``burst.sent`` and ``burst.idle`` of these. A stream
-        whose connection is lost has no room.
+        It never blocks. Fills in ``burst.sent`` and ``burst.idle`` of these. A stream whose
+        connection is lost has no room.
 
         :returns: ascending positions of the other messages, the last ones
             of their streams; None if there are none.

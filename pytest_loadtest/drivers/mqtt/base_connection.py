@@ -1,4 +1,7 @@
-"""The life cycle of one client's connection, from the first dial to the end, for both MQTT clients."""
+"""The life cycle of one client's connection, for both MQTT clients.
+
+It goes from the first dial to the end.
+"""
 
 from __future__ import annotations
 
@@ -61,17 +64,56 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     # A worker may have many thousands of connections.
     __slots__ = (
-        "_begun_late", "_brief", "_delay", "_dialling", "_down_since", "_failures", "_fd", "_first",
-        "_loop", "_mask", "_options", "_over", "_paced", "_paused", "_quiet", "_reason", "_rejected",
-        "_seen", "_source", "_started", "_stepped", "_subscription", "_unanswered", "_up_since", "arrived",
-        "client_id", "due", "endpoint", "ever_up", "failure", "keep_alive_time", "leaving", "name",
-        "receive_maximum", "socket", "times", "topic_aliases", "up",
-    )  # fmt: skip
+        "_begun_late",
+        "_brief",
+        "_delay",
+        "_dialling",
+        "_down_since",
+        "_failures",
+        "_fd",
+        "_first",
+        "_loop",
+        "_mask",
+        "_options",
+        "_over",
+        "_paced",
+        "_paused",
+        "_quiet",
+        "_reason",
+        "_rejected",
+        "_seen",
+        "_source",
+        "_started",
+        "_stepped",
+        "_subscription",
+        "_unanswered",
+        "_up_since",
+        "arrived",
+        "client_id",
+        "due",
+        "endpoint",
+        "ever_up",
+        "failure",
+        "keep_alive_time",
+        "leaving",
+        "name",
+        "receive_maximum",
+        "socket",
+        "times",
+        "topic_aliases",
+        "up",
+    )
 
     def __init__(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        self,
+        loop: Loop,
+        endpoint: BrokerEndpoint,
+        options: ClientOptions,
+        name: str,
+        client_id: str,
+        subscription: str | None,
         source: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.client_id = client_id
         self._source = source
@@ -180,7 +222,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write as much of the gathered bytes as the kernel takes; detect the end of the connection."""
+        """Write as much of the gathered bytes as the kernel takes.
+
+        Detect the end of the connection.
+        """
 
     def _watch(self, mask: int) -> None:
         # Most calls change nothing, and epoll_ctl is a system call.
@@ -204,7 +249,10 @@ class MqttConnectionBase(ABC, Generic[S]):
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Ping the broker if nothing was sent or received for the keep-alive time; give the connection up if a ping has no answer."""
+        """Ping the broker if nothing was sent or received for the keep-alive time.
+
+        Give the connection up if a ping has no answer.
+        """
 
     # --- life cycle
 
@@ -223,7 +271,10 @@ class MqttConnectionBase(ABC, Generic[S]):
         """Give this attempt up; another one follows."""
 
     def leave(self) -> None:
-        """Unsubscribe, receive everything that the broker holds for this client, and then disconnect: no other client would get it."""
+        """Unsubscribe, receive all messages that the broker holds for this client, and disconnect.
+
+        No other client would get them.
+        """
         # A broker answers in order (MQTT 5, 4.6), and messages that wait behind Receive Maximum are
         # sent as soon as an acknowledgement makes room. So everything sent before an UNSUBACK has
         # arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two UNSUBACKs in a row
@@ -286,8 +337,14 @@ class MqttConnectionBase(ABC, Generic[S]):
         silent = reason in SILENT and not self._rejected
         self._brief = self._brief + 1 if silent and self._down_since - self._up_since < BRIEF else 0
         if self._brief >= MOST_BRIEF:
-            again = f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s each, without a reason"
-            cause = f"is its client id {self.client_id!r} in use by another client, or does the broker reject what it sends?"
+            again = (
+                f"the broker ended {MOST_BRIEF} connections in a row within {BRIEF // SECOND} s"
+                " each, without a reason"
+            )
+            cause = (
+                f"is its client id {self.client_id!r} in use by another client, or does the broker"
+                " reject what it sends?"
+            )
             self._loop.fatal = f"{self.name}: {again}: {cause}"
 
     def note_incident(self, text: str) -> None:
@@ -295,11 +352,15 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._loop.counts.incidents[text] += 1
 
     def note_reason(self, reason: int) -> None:
-        """Count an acknowledgement that rejects its message, or says that no client gets it (MQTT 5, 3.4.2.1)."""
+        """Count an acknowledgement that rejects its message.
+
+        One that says that no client gets it counts too (MQTT 5, 3.4.2.1).
+        """
         if reason >= FAILURE:
             self._rejected = True
             self.note_incident(
-                f"message rejected by the broker: {reason_text(PUBACK, reason, self._options.version)}"
+                "message rejected by the broker:"
+                f" {reason_text(PUBACK, reason, self._options.version)}"
             )
         elif reason == NO_SUBSCRIBERS and self._options.consumed:
             self.note_incident("message acknowledged by a broker without a subscription for it")
@@ -428,4 +489,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         # Both clients would throw each other out at every
         # reconnect, so the run ends (MQTT 5, 3.1.4).
         if reason == SESSION_TAKEN_OVER and not self._over:
-            self._loop.fatal = f"{self.name}: its client id {self.client_id!r} is in use by another client (session taken over)"
+            self._loop.fatal = (
+                f"{self.name}: its client id {self.client_id!r} is in use by another client"
+                " (session taken over)"
+            )

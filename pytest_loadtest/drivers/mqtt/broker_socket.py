@@ -37,7 +37,8 @@ MESSAGE: Final = 5
 
 
 FULL: Final = (
-    f"{UNANSWERED}, but has answered other clients: it takes no more connections; raise its limit (mosquitto: max_connections), or let the"
+    f"{UNANSWERED}, but has answered other clients: it takes no more connections; raise its limit"
+    " (mosquitto: max_connections), or let the"
     " profile have fewer clients"
 )
 
@@ -76,7 +77,10 @@ class BrokerEndpoint:
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{host}:{self.port}"
 
     def source(self, number: int, worker: int = 0) -> str | None:
-        """Return the source address of a worker's connection with this number; None: the system chooses."""
+        """Return the source address of a worker's connection with this number.
+
+        None: the system chooses.
+        """
         # A source address has some 28 000 ports for one destination. Connections to this machine
         # can use all of 127.x.y.z.
         if not all(
@@ -102,13 +106,31 @@ class BrokerSocket:
 
     # A worker may have many thousands of sockets.
     __slots__ = (
-        "_arrivals", "_connected", "_ended", "_endpoint", "_heard", "_out", "_send", "_smallest", "_socket", "_space", "broken",
-        "closed", "ending", "stream", "written",
-    )  # fmt: skip
+        "_arrivals",
+        "_connected",
+        "_ended",
+        "_endpoint",
+        "_heard",
+        "_out",
+        "_send",
+        "_smallest",
+        "_socket",
+        "_space",
+        "broken",
+        "closed",
+        "ending",
+        "stream",
+        "written",
+    )
 
     def __init__(
-        self, endpoint: BrokerEndpoint, arrivals: ArrivalClock, source: str | None = None, *, smallest: int = ACKNOWLEDGEMENT
-    ) -> None:  # fmt: skip
+        self,
+        endpoint: BrokerEndpoint,
+        arrivals: ArrivalClock,
+        source: str | None = None,
+        *,
+        smallest: int = ACKNOWLEDGEMENT,
+    ) -> None:
         self._endpoint = endpoint
         self._arrivals = arrivals
         self._space = _read_space()
@@ -134,7 +156,9 @@ class BrokerSocket:
             raise OSError(error, connect_error(error, source))
 
     def advance(self) -> int:
-        """Advance connect and handshake by one step after an epoll event; return the next events to wait for, 0 when established.
+        """Advance connect and handshake by one step after an epoll event.
+
+        Return the next events to wait for, 0 when established.
 
         :raises OSError: the connection is rejected, or the handshake
             failed (``ssl.SSLError`` is an OSError).
@@ -172,7 +196,10 @@ class BrokerSocket:
         return 0
 
     def read(self) -> bytes | None:
-        """Return about ``READ`` bytes at most that have arrived; None if none have; b"" if the connection is over."""
+        """Return about ``READ`` bytes at most that have arrived; None if none have.
+
+        It is b"" if the connection is over.
+        """
         try:
             # A copy of the bytes read costs less than recv() with a buffer of this size.
             data = bytes(self._space[: self.stream.read(self._space)])
@@ -222,7 +249,10 @@ class BrokerSocket:
             return FULL
         hint = "need another client certificate?"
         if self._endpoint.tls is None:
-            hint = "speak TLS (then write mqtts://), or take no more connections (mosquitto: max_connections)?"
+            hint = (
+                "speak TLS (then write mqtts://), or take no more connections (mosquitto:"
+                " max_connections)?"
+            )
         return f"{UNANSWERED}: does it {hint}"
 
     @property
@@ -240,7 +270,10 @@ class BrokerSocket:
         self._out += data
 
     def write(self) -> None:
-        """Write as much of the gathered bytes as the kernel takes; a failure shows in :attr:`broken`."""
+        """Write as much of the gathered bytes as the kernel takes.
+
+        A failure shows in :attr:`broken`.
+        """
         try:
             while self._out and not self.broken:
                 n = self._send(self._out)
@@ -254,7 +287,10 @@ class BrokerSocket:
             self._out.clear()
 
     def write_now(self, data: bytes) -> bool:
-        """Write these bytes after the gathered ones; return False if the kernel did not take all: :meth:`write` continues."""
+        """Write these bytes after the gathered ones.
+
+        Return False if the kernel did not take all: :meth:`write` continues.
+        """
         # The kernel nearly always takes everything at once. Then the
         # bytes are not copied into the buffer.
         if not self._out:
@@ -340,7 +376,8 @@ def _parsed(url: str) -> list[SplitResult]:
     parts = [urlsplit(f"{scheme}://{host}") for host in rest.partition("/")[0].split(",")]
     if any(part.scheme not in PORTS or not part.hostname for part in parts):
         raise UsageError(
-            f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or mqtts://host:8883"
+            f"{url!r} is not the address of an MQTT broker: write mqtt://host:1883 or"
+            " mqtts://host:8883"
         )
     return parts
 
@@ -390,12 +427,20 @@ def _resolved(url: SplitResult, tls: ClientTls | None) -> BrokerEndpoint:
 
 
 def _endpoint(
-    url: SplitResult, family: int, address: Any, tls: ClientTls | None, others: tuple[BrokerEndpoint, ...] = ()
-) -> BrokerEndpoint:  # fmt: skip
+    url: SplitResult,
+    family: int,
+    address: Any,
+    tls: ClientTls | None,
+    others: tuple[BrokerEndpoint, ...] = (),
+) -> BrokerEndpoint:
     return BrokerEndpoint(
-        host=str(url.hostname), port=_port(url), family=socket.AddressFamily(family), address=address,
-        tls=tls if url.scheme == "mqtts" else None, others=others,
-    )  # fmt: skip
+        host=str(url.hostname),
+        port=_port(url),
+        family=socket.AddressFamily(family),
+        address=address,
+        tls=tls if url.scheme == "mqtts" else None,
+        others=others,
+    )
 
 
 def _port(url: SplitResult) -> int:

@@ -1,4 +1,7 @@
-"""All clients of a driver on one loop: creating them, connecting many at a time, and deleting their sessions at the end."""
+"""All clients of a driver on one loop.
+
+It creates and connects them, many at a time, and deletes their sessions at the end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ C = TypeVar("C", bound=MqttConnectionBase[Any])
 MakeConnection = Callable[
     [Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C
 ]
-"""Makes a connection from a loop, an endpoint, options, a name, a client id, a topic filter (None for a producer) and a source address."""
+"""Makes a connection.
+
+Its arguments are a loop, an endpoint, options, a name, a client id, a topic filter (None for a
+producer) and a source address."""
 
 
 class Pace(NamedTuple):
@@ -239,7 +245,8 @@ class MqttClients(Generic[C]):
             if clock() - progressed > patience:
                 late = next(iter(loop.down), None)
                 raise self.error(
-                    f"{_describe_down([*loop.down]) or 'target'}: no answer in {patience // SECOND} s",
+                    f"{_describe_down([*loop.down]) or 'target'}: no answer in"
+                    f" {patience // SECOND} s",
                     late,
                 )
             self.poll(20 * MILLISECOND)
@@ -247,7 +254,10 @@ class MqttClients(Generic[C]):
                 idle()
 
     def error(self, what: str, connection: LoopConnection | None = None) -> TargetError:
-        """Return an error that names the target: the address of ``connection``, or the run's target if it is None."""
+        """Return an error that names the target.
+
+        The address of ``connection``, or the run's target if it is None.
+        """
         return TargetError(
             f"{self._context.target.url if connection is None else connection.endpoint.url}: {what}"
         )
@@ -263,7 +273,9 @@ class MqttClients(Generic[C]):
             raise self.error(loop.fatal)
 
     def disconnected(self, joining: Sequence[C]) -> str | None:
-        """Return the first client that should be connected and is not, with the reason, and the number of others; None if all are.
+        """Return the first client that should be connected and is not, with the reason.
+
+        The number of the others follows. None if all are connected.
 
         :param joining: clients that were never connected, which do not count.
         """

@@ -40,11 +40,17 @@ MOST_VIOLATIONS: Final = 10
 # Stalls of the loop that are remembered. An opening that takes
 # a minute has fewer than 1 200 of 50 ms.
 _MOST_STALLS: Final = 1200
-VIOLATED: Final = f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no proxy of another protocol?"
+VIOLATED: Final = (
+    f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no"
+    " proxy of another protocol?"
+)
 
 
 class LoopConnection(Protocol):
-    """The attributes and methods of a connection that the loop uses; see :class:`MqttConnectionBase` for their meaning."""
+    """The attributes and methods of a connection that the loop uses.
+
+    See :class:`MqttConnectionBase` for their meaning.
+    """
 
     @property
     def name(self) -> str: ...
@@ -130,11 +136,17 @@ class Loop:
         self.settle: Callable[[], None] = lambda: None
 
     def start(self, connection: LoopConnection, delay: int = 0) -> None:
-        """Dial ``connection`` after ``delay`` ns, or as soon after that as fewer than 64 others are being opened."""
+        """Dial ``connection`` after ``delay`` ns.
+
+        It is later if 64 others are being opened then.
+        """
         self.start_at(connection, self.clock() + delay)
 
     def start_at(self, connection: LoopConnection, instant: int) -> None:
-        """Dial ``connection`` at an instant, or as soon after it as fewer than 64 others are being opened."""
+        """Dial ``connection`` at an instant.
+
+        It is later if 64 others are being opened then.
+        """
         self.down[connection] = None
         heapq.heappush(self._due, (instant, next(self._order), connection))
 
@@ -191,7 +203,10 @@ class Loop:
         self._turns.append((connection, sock, mask))
 
     def poll(self, timeout_ns: int) -> None:
-        """Read and write until ``timeout_ns`` is over or :meth:`wake` is called; overruns by at most one turn of one connection."""
+        """Read and write until ``timeout_ns`` is over or :meth:`wake` is called.
+
+        It overruns by at most one turn of one connection.
+        """
         now = self.clock()
         self._note_stall(now)
         deadline = now + timeout_ns
@@ -220,7 +235,10 @@ class Loop:
                 return
 
     def _note_stall(self, now: int) -> None:
-        """Note the time in which no connection had its turn if it is long: the process stood still, or others kept the loop."""
+        """Note the time in which no connection had its turn if it is long.
+
+        The process stood still, or others kept the loop.
+        """
         if self._planned and now - self._planned > STALL:
             self._stalls.append((self._planned, now))
 

@@ -149,10 +149,18 @@ def check_version(installed: str, requested: str | None) -> None:
 
 
 def mosquitto_conf(
-    *, port: int, settings: Mapping[str, str], user: str | None, data: str, address: str = "127.0.0.1",
-    tls: Mapping[str, str] = MappingProxyType({}), tls_port: int | None = None,
-) -> str:  # fmt: skip
-    """Return the text of ``mosquitto.conf``: our lines and the profile's, which replace ours with the same key.
+    *,
+    port: int,
+    settings: Mapping[str, str],
+    user: str | None,
+    data: str,
+    address: str = "127.0.0.1",
+    tls: Mapping[str, str] = MappingProxyType({}),
+    tls_port: int | None = None,
+) -> str:
+    """Return the text of ``mosquitto.conf``.
+
+    Our lines and the profile's, which replace ours with the same key.
 
     :param user: user of a mosquitto that root starts; None: its own choice.
     :param data: folder that this user can write to.
@@ -189,7 +197,10 @@ def _text(lines: Mapping[str, str]) -> str:
 
 
 def decisive_mosquitto_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that affect results, for the report: defaults, then ours, then the profile's."""
+    """Return the settings that affect results, for the report.
+
+    They are the defaults, then ours, then the profile's.
+    """
     return DECISIVE | {"set_tcp_nodelay": "true"} | dict(settings)
 
 
@@ -293,7 +304,10 @@ def mosquitto_ready(plan: ContainerPlan) -> bool:
 def describe_mosquitto(
     plan: ContainerPlan, running: RunningContainer, settings: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
-    """Return the version that the binary in the container prints, and the settings that affect results."""
+    """Return the version that the binary in the container prints.
+
+    The second value are the settings that affect results.
+    """
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 

@@ -27,9 +27,15 @@ def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNee
     """
     package = "mosquitto"
     return (
-        needed_jars(artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"),
-        MachineNeed(
-            name="mosquitto", value=version, ok=version is not None, cost="no MQTT broker as a process",
-            remedy=f"apt-get install {package}", package=package,
+        needed_jars(
+            artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"
         ),
-    )  # fmt: skip
+        MachineNeed(
+            name="mosquitto",
+            value=version,
+            ok=version is not None,
+            cost="no MQTT broker as a process",
+            remedy=f"apt-get install {package}",
+            package=package,
+        ),
+    )

@@ -1,4 +1,7 @@
-"""Observers of MQTT topics: a QoS 0 subscription with its own client id, whose session ends with the connection."""
+"""Observers of MQTT topics.
+
+Each is a QoS 0 subscription with its own client id, whose session ends with the connection.
+"""
 
 from __future__ import annotations
 
@@ -134,9 +137,12 @@ class MqttObserver:
 def _make_client(settings: MqttSettings) -> paho.Client:
     version = settings.protocol_version
     client = paho.Client(
-        CallbackAPIVersion.VERSION2, f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
-        clean_session=None if version == "5" else True, reconnect_on_failure=False, protocol=MQTTProtocolVersion(VERSIONS[version]),
-    )  # fmt: skip
+        CallbackAPIVersion.VERSION2,
+        f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
+        clean_session=None if version == "5" else True,
+        reconnect_on_failure=False,
+        protocol=MQTTProtocolVersion(VERSIONS[version]),
+    )
     if settings.username is not None:
         client.username_pw_set(settings.username, settings.password)
     return client
@@ -150,7 +156,8 @@ def check_filter(topic: str) -> None:
     levels = topic.split("/")
     if topic.startswith("$share/"):
         raise UsageError(
-            f"topic {topic!r} would take messages from the other members of its group: write it without $share/group/"
+            f"topic {topic!r} would take messages from the other members of its group: write it"
+            " without $share/group/"
         )
     invalid = (
         any(("#" in level or "+" in level) and len(level) > 1 for level in levels)
@@ -158,7 +165,8 @@ def check_filter(topic: str) -> None:
     )
     if not topic or invalid:
         raise UsageError(
-            f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all following levels, at the end"
+            f"topic {topic!r} is not a topic filter: + stands for a whole level, # for all"
+            " following levels, at the end"
         )
 
 
@@ -190,12 +198,18 @@ _AWAY: Final = 30.0  # s after which a broker without a connection has gone: a t
 
 
 def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:
-    """Return the settings of an observer at a run's main address, which is plain with TLS for subscribers only."""
+    """Return the settings of an observer at a run's main address.
+
+    The address is plain with TLS for subscribers only.
+    """
     return settings if url.startswith("mqtts:") else settings.model_copy(update={"tls": None})
 
 
 def reported_version(payload: bytes) -> str:
-    """Return ``mosquitto 2.0.11`` for ``mosquitto version 2.0.11``; other brokers' texts as they are, on one line."""
+    """Return ``mosquitto 2.0.11`` for ``mosquitto version 2.0.11``.
+
+    Other brokers' texts as they are, on one line.
+    """
     return " ".join(payload[:100].decode(errors="replace").replace(" version ", " ").split())
 
 

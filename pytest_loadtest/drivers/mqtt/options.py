@@ -1,4 +1,7 @@
-"""The options of all MQTT clients of a driver, the names of topics, and the check of a broker's CONNACK against the options."""
+"""The options of all MQTT clients of a driver, and the names of topics.
+
+A broker's CONNACK is checked against the options here.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ _ALLOWANCE: Final = 1 << 20
 # The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after
 # one byte and with up to four bytes.
 _LARGEST: Final = LONGEST + 5
-_HEADER: Final = 9  # bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length, packet id
+# Bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length,
+# packet id.
+_HEADER: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,10 @@ class ClientOptions:
 
     @property
     def properties(self) -> int:
-        """Bytes of each PUBLISH's properties with their length field and, if aliases are requested, an alias; 0 in MQTT 3.1.1."""
+        """Bytes of each PUBLISH's properties with their length field; 0 in MQTT 3.1.1.
+
+        If aliases are requested, an alias is included.
+        """
         return (
             len(encode_properties(self.publish_properties(aliased=self.topic_alias_maximum > 0)))
             if self.v5
@@ -103,7 +111,10 @@ class ClientOptions:
 
     @property
     def largest_packet(self) -> int:
-        """Bytes of the largest packet that a client accepts, its Maximum Packet Size (MQTT 5, 3.1.2.11.4)."""
+        """Bytes of the largest packet that a client accepts.
+
+        It is its Maximum Packet Size (MQTT 5, 3.1.2.11.4).
+        """
         return (
             _LARGEST if self.foreign else min(self.packet + self.properties + _ALLOWANCE, _LARGEST)
         )
@@ -117,7 +128,9 @@ class ClientOptions:
 
 
 def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) -> str | None:
-    """Return a message about a feature that the options need and the broker's CONNACK rules out (MQTT 5, 3.2.2.3), or None.
+    """Return a message about a feature that the options need and the broker lacks, or None.
+
+    Its CONNACK rules features out (MQTT 5, 3.2.2.3).
 
     :param connack: returns the property of the CONNACK with this name, or the given default.
     """
@@ -127,7 +140,10 @@ def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) 
     size = connack("maximum_packet_size", None)
     largest = options.packet + options.properties
     if size is not None and largest > size:
-        return f"the broker accepts packets of {size} bytes at most, the profile's largest message needs {largest}"
+        return (
+            f"the broker accepts packets of {size} bytes at most, the profile's largest message"
+            f" needs {largest}"
+        )
     if options.shared and not connack("shared_subscription_available", 1):
         return "the broker has no shared subscriptions"
     if options.retain and not connack("retain_available", 1):
@@ -149,11 +165,16 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
         return topic
-    return f"$share/{group if topology.name is None else f'{context.run}-{context.nonce:08x}-{group}'}/{topic}"
+    if topology.name is not None:
+        group = f"{context.run}-{context.nonce:08x}-{group}"
+    return f"$share/{group}/{topic}"
 
 
 def is_shared(context: DriverContext) -> bool:
-    """Return True if consumers share their subscription: as the profile says; by default, if order is not judged."""
+    """Return True if consumers share their subscription: as the profile says.
+
+    By default, if order is not judged.
+    """
     # Order is judged for subscriptions with one consumer, so the
     # default shares subscriptions with several.
     shared: bool | None = context.settings.shared_subscription
@@ -169,7 +190,8 @@ def client_options(context: DriverContext) -> ClientOptions:
     existing = context.topology.name
     if existing is not None and settings.retain:
         raise UsageError(
-            f"retain: true would replace the retained message of the existing topic {existing!r}: leave out retain, or topic"
+            f"retain: true would replace the retained message of the existing topic {existing!r}:"
+            " leave out retain, or topic"
         )
     # The name of the last topic is the longest: its number has the most digits.
     longest = len(topic_name(context, context.topology.topics - 1).encode())

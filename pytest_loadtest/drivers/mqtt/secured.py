@@ -1,7 +1,7 @@
-"""TLS of the brokers that a run starts, for all clients or for subscribers only, with keys made for one run.
+"""TLS of the brokers that a run starts.
 
-The keys are in a folder below the broker's data, which a
-restart keeps and the end of the run deletes.
+It is for all clients or for subscribers only, with keys made for one run. The keys are in a folder
+below the broker's data, which a restart keeps and the end of the run deletes.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ def _client_tls(keys: KeysOfRun) -> Tls:
 def with_listener(
     facts: BrokerFacts, request: BrokerRequest, listener: TlsListener | None, ports: Sequence[int]
 ) -> BrokerFacts:
-    """Return the facts of a broker with its TLS addresses and settings, unchanged without a listener.
+    """Return the facts of a broker with its TLS addresses and settings.
+
+    Without a listener they are unchanged.
 
     :param ports: those of the listener, one for each broker.
     """

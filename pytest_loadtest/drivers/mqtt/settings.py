@@ -1,4 +1,6 @@
-"""The ``driver`` section of MQTT: a flat list of client settings, with OMB's spelling of a key where OMB has it."""
+"""The ``driver`` section of MQTT: a flat list of client settings, with
+OMB's spelling of a key where OMB has it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ class MqttSettings(ClientSettings):
     name: Literal["mqtt"] = "mqtt"
 
     broker: Literal["mosquitto", "artemis"] | None = None
-    """Broker that a run without a target starts as a process: mosquitto (default), or ActiveMQ Artemis, which is multi-threaded."""
+    """Broker that a run without a target starts as a process: mosquitto (default), or ActiveMQ
+    Artemis, which is multi-threaded."""
     protocol_version: Annotated[
         Literal["5", "3.1.1"],
         BeforeValidator(_protocol_version),
@@ -54,9 +57,11 @@ class MqttSettings(ClientSettings):
     ] = "5"
     """Version of the MQTT protocol."""
     qos: Annotated[Literal[0, 1, 2], Field()] = 1
-    """Quality of service for producers and consumers. At 0 nothing is acknowledged, and publish latency is not applicable."""
+    """Quality of service for producers and consumers. At 0 nothing is acknowledged, and publish
+    latency is not applicable."""
     shared_subscription: bool | None = None
-    """Consumers of a subscription share its messages ($share); by default if there is more than one."""
+    """Consumers of a subscription share its messages ($share); by
+    default if there is more than one."""
     clean_start: bool = True
     """Discard an earlier session of the same client."""
     session_expiry: WholeSeconds = 0
@@ -66,7 +71,8 @@ class MqttSettings(ClientSettings):
     max_inflight_messages: int = Field(default=20, ge=1, le=65_535)
     """Number of unacknowledged messages of a producer; paho's cost per message grows with it."""
     connect_rate: float | None = Field(default=None, ge=LEAST_RATE, lt=MOST_RATE)
-    """Connections opened per second, over all workers; by default limited only by 64 concurrent handshakes in each worker."""
+    """Connections opened per second, over all workers; by default limited only by 64 concurrent
+    handshakes in each worker."""
     keep_alive: WholeSeconds = 60 * SECOND
     """Silence after which a client pings the broker."""
     retain: bool = False
@@ -82,9 +88,11 @@ class MqttSettings(ClientSettings):
     client_id_prefix: str = Field(default="lt", min_length=1)
     """First part of every client id."""
     user_properties: int = Field(default=0, ge=0, le=100)
-    """User properties of each PUBLISH, each with a name of 16 bytes and a value of 17, similar to mqttbench's."""
+    """User properties of each PUBLISH, each with a name of 16 bytes and
+    a value of 17, similar to mqttbench's."""
     topic_alias_maximum: int = Field(default=0, ge=0, le=65_535)
-    """Number of topic aliases that a consumer allows. Above 0 a producer uses an alias for its topic if the broker allows one."""
+    """Number of topic aliases that a consumer allows. Above 0 a producer uses an alias for its
+    topic if the broker allows one."""
 
     def window(self, partitions: int) -> int:
         return self.max_inflight_messages
@@ -164,12 +172,16 @@ class Tls(Section):
     insecure: bool = False
     """Do not check that the certificate names the host."""
     version: Literal["TLSv1.2", "TLSv1.3"] | None = None
-    """The only TLS version to use; by default the newest that both sides have. Also applies to a broker that the run starts."""
+    """The only TLS version to use; by default the newest that both sides have. Also applies to a
+    broker that the run starts."""
     ciphers: str | None = Field(default=None, pattern=r"^[A-Z0-9_-]+(:[A-Z0-9_-]+)*$")
-    """The only ciphers to use: OpenSSL's names with colons between. Set at a broker that the run starts; checked with any other broker."""
+    """The only ciphers to use: OpenSSL's names with colons between. Set at a broker that the run
+    starts; checked with any other broker."""
 
     def with_files(self, files: Tls) -> Tls:
-        """Return these settings with the paths of ``files`` for those that are not set; certificate and key belong together."""
+        """Return these settings with the paths of ``files`` for those that are not set;
+        certificate and key belong together.
+        """
         pairs = (("ca_file",), ("cert_file", "key_file"))
         update: dict[str, Any] = {}
         for names in pairs:
@@ -246,7 +258,10 @@ def _pair(profile: Profile) -> Iterator[Problem]:
         message = f"broker.brokers: {brokers}: a cluster of Artemis is a primary and its backup"
         yield Problem(("broker", "brokers"), message, "write 2, or remove brokers for a single one")
     if profile.broker.settings.get("persistence-enabled", "true") != "true":
-        message = "broker.settings: the backup continues with what the primary has stored, which needs persistence-enabled"
+        message = (
+            "broker.settings: the backup continues with what the primary has stored, which needs"
+            " persistence-enabled"
+        )
         yield Problem(
             ("broker", "settings", "persistence-enabled"), message, "remove it, or brokers"
         )
@@ -255,7 +270,10 @@ def _pair(profile: Profile) -> Iterator[Problem]:
 def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).shared_subscription is False:
-        message = f"driver.sharedSubscription: without it each of {consumers} consumers gets every message"
+        message = (
+            f"driver.sharedSubscription: without it each of {consumers} consumers gets every"
+            " message"
+        )
         yield Problem(
             ("driver", "sharedSubscription"),
             message,
@@ -300,7 +318,10 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         and profile.target.security is not None
         and tls.of_tls12
     ):
-        message = f"driver.tls.ciphers: {tls.of_tls12[0]} is not Java's name of a cipher, and Artemis runs in Java"
+        message = (
+            f"driver.tls.ciphers: {tls.of_tls12[0]} is not Java's name of a cipher, and Artemis"
+            " runs in Java"
+        )
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
@@ -389,7 +410,9 @@ KEYS: Final = OmbKeys(
             convert=_session,
             # OMB's own file has this key.
             ignored={
-                "sessionExpiryIntervalSeconds": "OMB does not read it, its key is sessionExpiryInterval"
+                "sessionExpiryIntervalSeconds": (
+                    "OMB does not read it, its key is sessionExpiryInterval"
+                )
             },
         ),
     },

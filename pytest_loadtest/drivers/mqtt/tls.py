@@ -1,9 +1,10 @@
-"""TLS of an MQTT client: one context for all connections of a driver, the negotiated ciphers, and explanations of failures.
+"""TLS of an MQTT client.
 
-Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3. So a broker chooses
-among them, and its choice is checked after each handshake. With TLS 1.3 a broker checks the
-client's certificate after the client's handshake has ended, so a rejection is read later, instead
-of the broker's first packet.
+There is one context for all connections of a driver; the negotiated ciphers and explanations of
+failures are here too. Python can set the ciphers of TLS 1.2 but, before 3.15, not those of TLS 1.3.
+So a broker chooses among them, and its choice is checked after each handshake. With TLS 1.3 a
+broker checks the client's certificate after the client's handshake has ended, so a rejection is
+read later, instead of the broker's first packet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from pytest_loadtest.errors import UsageError
 LOST: Final = "connection lost"
 RESET: Final = "connection reset by the broker"
 UNANSWERED: Final = "the broker closes the connection without an answer"
-NO_HANDSHAKE: Final = "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write mqtt:// in place of mqtts://"
+NO_HANDSHAKE: Final = (
+    "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write"
+    " mqtt:// in place of mqtts://"
+)
 ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -58,7 +62,8 @@ class ClientTls:
         ciphers = self._settings.ciphers
         if ciphers is not None and cipher[0] not in ciphers.split(":"):
             raise OSError(
-                f"the broker chose the cipher {cipher[0]}, driver.tls.ciphers is {ciphers}: Python cannot set the ciphers of TLS 1.3, "
+                f"the broker chose the cipher {cipher[0]}, driver.tls.ciphers is {ciphers}: Python"
+                " cannot set the ciphers of TLS 1.3, "
                 "so set them at the broker"
             )
         self.agreed.add((version, cipher[0]))
@@ -76,15 +81,23 @@ class ClientTls:
 
     def _explain_server_certificate(self, error: ssl.SSLCertVerificationError) -> str:
         if error.verify_code in _NOT_THIS_HOST:
-            return f"{error.verify_message.rstrip('.')}: connect by a name in the certificate, or write driver.tls.insecure: true"
+            return (
+                f"{error.verify_message.rstrip('.')}: connect by a name in the certificate, or"
+                " write driver.tls.insecure: true"
+            )
         if error.verify_code in _NOT_NOW:
-            return f"the broker's certificate is not valid now ({error.verify_message}): renew it, or set this machine's clock"
+            return (
+                f"the broker's certificate is not valid now ({error.verify_message}): renew it, or"
+                " set this machine's clock"
+            )
         authorities = self._settings.ca_file or "not set: the system's certificates apply"
         remedy = f"driver.tls.caFile ({authorities}) must contain the authority that signed it"
         return f"the broker's certificate is not trusted ({error.verify_message}): {remedy}"
 
     def _explain_rejection(self, reason: str, chosen: bool) -> str:
-        """:param reason: OpenSSL's name of the error. :param chosen: the broker has already chosen a version and a cipher."""
+        """:param reason: OpenSSL's name of the error.
+        :param chosen: the broker has already chosen a version and a cipher.
+        """
         settings = self._settings
         own = self._settings.cert_file
         if not chosen and reason in _NO_TLS:
@@ -92,7 +105,10 @@ class ClientTls:
         if any(word in reason for word in _VERSION):
             ciphers = f", because of its ciphers {settings.ciphers}" if settings.ciphers else ""
             offered = f"driver.tls allows {' or '.join(settings.versions)}{ciphers}"
-            return f"the broker has none of the TLS versions that the client offers ({reason}): {offered}"
+            return (
+                f"the broker has none of the TLS versions that the client offers ({reason}):"
+                f" {offered}"
+            )
         if "HANDSHAKE_FAILURE" in reason and not chosen:
             offered = f"driver.tls.ciphers is {settings.ciphers or 'not set'}"
             return (
@@ -101,8 +117,14 @@ class ClientTls:
         if not any(word in reason for word in (*_CLIENT, "HANDSHAKE_FAILURE")):
             return f"TLS failed: {reason}"
         if own is None:
-            return f"the broker requires a client certificate ({reason}): write driver.tls: {{certFile: …, keyFile: …}}"
-        return f"the broker rejects the client certificate {own} ({reason}): is it signed by an authority that the broker trusts?"
+            return (
+                f"the broker requires a client certificate ({reason}): write driver.tls:"
+                " {certFile: …, keyFile: …}"
+            )
+        return (
+            f"the broker rejects the client certificate {own} ({reason}): is it signed by an"
+            " authority that the broker trusts?"
+        )
 
 
 def _context(settings: Tls) -> ssl.SSLContext:
@@ -117,7 +139,8 @@ def _context(settings: Tls) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:
         raise UsageError(
-            f"driver.tls.caFile {settings.ca_file}: cannot read a certificate from it ({_reason(error)})"
+            f"driver.tls.caFile {settings.ca_file}: cannot read a certificate from it"
+            f" ({_reason(error)})"
         ) from error
     if settings.cert_file is not None:
         # Without a password OpenSSL would ask for that of an encrypted key at the terminal.
@@ -126,7 +149,8 @@ def _context(settings: Tls) -> ssl.SSLContext:
         except OSError as error:
             files = f"certFile {settings.cert_file}, keyFile {settings.key_file or 'not set'}"
             raise UsageError(
-                f"driver.tls: {files}: cannot read a certificate and its unencrypted key from them ({_reason(error)})"
+                f"driver.tls: {files}: cannot read a certificate and its unencrypted key from them"
+                f" ({_reason(error)})"
             ) from error
     if settings.insecure:
         context.check_hostname = False

@@ -26,7 +26,10 @@ _COMPLETE: Final = 2  # updates that have begun when the values of the first are
 
 
 class Update:
-    """The values of one update, which are complete when the next one begins: a value that did not change is not published again."""
+    """The values of one update, which are complete when the next one begins.
+
+    A value that did not change is not published again.
+    """
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -41,10 +44,11 @@ class Update:
 
 
 def mosquitto_undelivered(run: DrainingRun) -> Undelivered | None:
-    """Return the messages in mosquitto's store beyond the retained ones, each of which waits for a client or for its acknowledgement.
+    """Return the messages in mosquitto's store beyond the retained ones.
 
-    None at QoS 0, where nothing is acknowledged; with ``retain``, as a waiting message may be a
-    retained one at the same time; and for other brokers.
+    Each of them waits for a client or for its acknowledgement. None at QoS 0, where nothing is
+    acknowledged; with ``retain``, as a waiting message may be a retained one at the same time; and
+    for other brokers.
 
     :raises TargetError: the broker is not reached, or ends the connection.
     """

@@ -1,4 +1,7 @@
-"""Pulsar's admin REST (v2), as far as a run needs it: namespaces, topics, subscriptions and policies."""
+"""Pulsar's admin REST (v2), as far as a run needs it.
+
+Namespaces, topics, subscriptions and policies.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ REPLACED_BY_PERSISTENCE: Final = {
     "ack_quorum": "managedLedgerDefaultAckQuorum",
     "deduplication_enabled": "brokerDeduplicationEnabled",
 }
-"""Field of ``driver.persistence`` → the broker's setting that it replaces for the run's namespace."""
+"""Field of ``driver.persistence`` → the broker's setting that it replaces."""
 BACKLOG_QUOTA: Final = (
     "backlogQuotaDefaultLimitBytes",
     "backlogQuotaDefaultLimitGB",
@@ -80,11 +83,13 @@ class RefusedError(TargetError):
 
 
 class UnreachableError(TargetError):
-    """No connection to the host of a request, or to the host of a redirect: nothing was done there."""
+    """No connection to the host of a request or a redirect: nothing was done there."""
 
 
 class Admin:
-    """A client of ``http://host:8080[,host2:8080]``; every method raises :class:`TargetError` with request, status and the broker's reason.
+    """A client of ``http://host:8080[,host2:8080]``.
+
+    Every method raises :class:`TargetError` with request, status and the broker's reason.
 
     Requests go to the first host until a connection to it fails, then to the next one.
     """
@@ -115,12 +120,18 @@ class Admin:
             return "unknown"
 
     def decisive_settings(self) -> dict[str, str]:
-        """Return the running broker's settings that influence results; empty without an answer (only superusers get one)."""
+        """Return the running broker's settings that influence results.
+
+        Empty without an answer (only superusers get one).
+        """
         runtime = self._runtime()
         return {key: str(runtime[key]) for key in DECISIVE if key in runtime}
 
     def _runtime(self) -> Mapping[str, Any]:
-        """Return all settings of the running broker; empty without an answer (only superusers get one)."""
+        """Return all settings of the running broker.
+
+        Empty without an answer (only superusers get one).
+        """
         try:
             runtime = self._request("GET", "brokers/configuration/runtime")
         except TargetError:
@@ -183,14 +194,20 @@ class Admin:
         self._delete(f"tenants/{tenant}", _GONE, _CONFLICT)
 
     def bookies(self) -> int | None:
-        """Return the number of registered bookies, running or not; None if the cluster does not tell (it tells only superusers)."""
+        """Return the number of registered bookies, running or not.
+
+        None if the cluster does not tell (it tells only superusers).
+        """
         try:
             return len(self._read(list, "bookies/all", "bookies"))
         except RefusedError:
             return None
 
     def remove_backlog_quota(self, namespace: str) -> None:
-        """Switch off the backlog quota of a namespace, by which a broker stops producers or discards messages."""
+        """Switch off the backlog quota of a namespace.
+
+        By it a broker stops producers or discards messages.
+        """
         path = f"namespaces/{namespace}/backlogQuota?backlogQuotaType=destination_storage"
         self._request("POST", path, _UNLIMITED_BACKLOG)
 
@@ -213,12 +230,15 @@ class Admin:
         if unknown:
             remedy = "write these keys too"
             raise UsageError(
-                f"driver.persistence: {', '.join(unknown)}: the broker does not report its own settings: {remedy}"
+                f"driver.persistence: {', '.join(unknown)}: the broker does not report its own"
+                f" settings: {remedy}"
             )
         return persistence.model_copy(update=own)
 
     def set_persistence(self, namespace: str, persistence: Persistence) -> None:
-        """Set the quorums of a namespace, and whether its topics deduplicate, if that is not left to the broker.
+        """Set the quorums of a namespace.
+
+        Also set whether its topics deduplicate, if that is not left to the broker.
 
         :param persistence: with all quorums.
         """
@@ -249,7 +269,10 @@ class Admin:
             self._request("PUT", path)
 
     def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions of an existing topic, 0 if it is not partitioned; None: there is no such topic."""
+        """Return the number of partitions of an existing topic, 0 if it is not partitioned.
+
+        None: there is no such topic.
+        """
         path = path_of(topic)
         try:
             count = self._read(int, f"{path}/partitions", "partitions")
@@ -288,7 +311,10 @@ class Admin:
         )
 
     def delete_namespace(self, namespace: str) -> None:
-        """Delete a namespace with all its topics, even with clients still connected; a missing one is no error."""
+        """Delete a namespace with all its topics, even with clients still connected.
+
+        A missing one is no error.
+        """
         path = f"namespaces/{namespace}"
         try:
             self._request("DELETE", f"{path}?force=true")
@@ -300,7 +326,10 @@ class Admin:
             self._delete_piecewise(namespace)
 
     def _delete_piecewise(self, namespace: str) -> None:
-        """Delete each topic, then the empty namespace: brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set."""
+        """Delete each topic, then the empty namespace.
+
+        Brokers forbid ``force=true`` unless ``forceDeleteNamespaceAllowed`` is set.
+        """
         for domain in ("persistent", "non-persistent"):
             partitioned = self._read(list, f"{domain}/{namespace}/partitioned")
             for topic in partitioned:
@@ -340,7 +369,8 @@ class Admin:
             value = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(value, form):
             raise TargetError(
-                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of Pulsar: {_NOT_PULSAR}"
+                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of"
+                f" Pulsar: {_NOT_PULSAR}"
             )
         return value
 
@@ -425,7 +455,9 @@ class Admin:
 def _answer_of(
     client: httpx.Client, method: str, url: httpx.URL, options: Mapping[str, Any]
 ) -> httpx.Response:
-    """Return the answer to a request; a hostile server can neither fill the memory nor answer for ever.
+    """Return the answer to a request.
+
+    A hostile server can neither fill the memory nor answer for ever.
 
     :raises TargetError: it tries.
     """
@@ -438,11 +470,13 @@ def _answer_of(
             body += piece
             if len(body) > _MOST_BYTES:
                 raise TargetError(
-                    f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit: {_NOT_PULSAR}"
+                    f"{method} {url}: the answer has more than {_MOST_BYTES >> 20} MiB, the limit:"
+                    f" {_NOT_PULSAR}"
                 )
             if time.monotonic() > end:
                 raise TargetError(
-                    f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s: {_NOT_PULSAR}"
+                    f"{method} {url}: the answer was not complete after {_MOST_SECONDS:.0f} s:"
+                    f" {_NOT_PULSAR}"
                 )
     headers = {
         name: value

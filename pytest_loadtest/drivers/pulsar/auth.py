@@ -1,4 +1,7 @@
-"""The profile's ``authentication`` and TLS keys, for the admin REST and for clients of the binary protocol."""
+"""The profile's ``authentication`` and TLS keys.
+
+They are for the admin REST and for clients of the binary protocol.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 def credentials(
     auth: Authentication | None, settings: PulsarSettings
 ) -> tuple[str, Callable[[], bytes]]:
-    """Return the authentication fields of ``CommandConnect`` (PulsarApi.proto: ``auth_method_name``, ``auth_data``).
+    """Return the authentication fields of ``CommandConnect``.
+
+    They are ``auth_method_name`` and ``auth_data`` in PulsarApi.proto.
 
     :returns: the method, one of ``none``, ``token``, ``basic``, ``tls``; and a function that
         returns the data. Call it for each connection: it reads files again, and fetches an OAuth2
@@ -57,8 +62,10 @@ def credentials(
 
 
 def admin_headers(settings: PulsarSettings) -> dict[str, str]:
-    """The ``Authorization`` header of the admin REST: a bearer token, which OAuth2 fetches from the issuer, or user and password
-    (RFC 7617); none under TLS.
+    """The ``Authorization`` header of the admin REST.
+
+    A bearer token, which OAuth2 fetches from the issuer, or user and password (RFC 7617); none
+    under TLS.
 
     :raises UsageError: as :func:`credentials`.
     :raises TargetError: the issuer gives no token.
@@ -72,8 +79,10 @@ def admin_headers(settings: PulsarSettings) -> dict[str, str]:
 
 
 def tls_context(settings: PulsarSettings) -> ssl.SSLContext:
-    """Return the client's TLS context for ``pulsar+ssl://`` and ``https://``: version 1.2 or later, chain and host name checked unless the
-    profile says otherwise, with the client's certificate under the plugin ``tls``.
+    """Return the client's TLS context for ``pulsar+ssl://`` and ``https://``.
+
+    Version 1.2 or later, chain and host name checked unless the profile says otherwise, with the
+    client's certificate under the plugin ``tls``.
 
     :raises UsageError: a file that the profile names cannot be read.
     """
@@ -116,7 +125,9 @@ def token_of(auth: Authentication) -> str:
 
 
 def password_of(auth: Authentication) -> str:
-    """Return the password of the plugin ``basic``; a password file is read now, without the end of line at its end.
+    """Return the password of the plugin ``basic``.
+
+    A password file is read now, without the end of line at its end.
 
     :raises UsageError: there is none, or its file cannot be read.
     """
@@ -126,7 +137,10 @@ def password_of(auth: Authentication) -> str:
 
 
 def _client_of(private_key: str) -> dict[str, str]:
-    """Read OAuth2's client id and secret from a path, a ``file:`` URL or a ``data:`` URL: the forms that pulsar-client takes."""
+    """Read OAuth2's client id and secret from a path, a ``file:`` URL or a ``data:`` URL.
+
+    The forms that pulsar-client takes.
+    """
     try:
         if private_key.startswith("data:"):
             text = base64.b64decode(private_key.partition(",")[2]).decode()
@@ -196,7 +210,10 @@ class Tokens:
         self._until = 0.0
 
     def get(self) -> str:
-        """Return a valid token; fetch one if there is none, or if the issuer did not say how long the last one is valid (``expires_in``).
+        """Return a valid token.
+
+        One is fetched if there is none, or if the issuer did not say how long the last one is valid
+        (``expires_in``).
 
         :raises TargetError: the issuer does not answer, or answers without a token.
         """

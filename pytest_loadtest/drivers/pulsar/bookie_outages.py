@@ -1,4 +1,7 @@
-"""The times in which a cluster had too few bookies to store messages, from the outages that a test made."""
+"""The times in which a cluster had too few bookies to store messages.
+
+They follow from the outages that a test made.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ def bookie_outage_notes(
             )
             until = "on" if end == math.inf else f"to {format_duration(end)}"
             yield (
-                f"{which} down from {format_duration(start)} into the phase {until}: {reason} {needed} bookies"
+                f"{which} down from {format_duration(start)} into the phase {until}: {reason}"
+                f" {needed} bookies"
                 f" ({key[0].lower()}{key[1:]}), so no message could be stored"
             )
 

@@ -1,4 +1,6 @@
-"""A real Pulsar standalone as a process or a container: broker, bookie and metadata store in one JVM.
+"""A real Pulsar standalone as a process or a container.
+
+Broker, bookie and metadata store in one JVM.
 
 A process runs from Maven's jars. Its command is that of the distribution's
 ``bin/pulsar standalone``, with a heap that leaves room for the load generator.
@@ -95,7 +97,8 @@ BASE = {
     # again without the acknowledged messages.
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
     "supportedNamespaceBundleSplitAlgorithms": (
-        "range_equally_divide,topic_count_equally_divide,specified_positions_divide,flow_or_qps_equally_divide"
+        "range_equally_divide,topic_count_equally_divide,specified_positions_divide,"
+        "flow_or_qps_equally_divide"
     ),
     "maxMessageSize": "5242880",
     # The bookie reads the same file.
@@ -147,7 +150,9 @@ def standalone_conf(
     advertised: str = HERE,
     secured: Secured = OPEN,
 ) -> str:
-    """Return the text of ``standalone.conf``: the built-in base, then the profile's settings, then what is chosen per run.
+    """Return the text of ``standalone.conf``.
+
+    The built-in base, then the profile's settings, then what is chosen per run.
 
     The largest frame depends on ``maxMessageSize``. Under TLS all ports are TLS ports.
 
@@ -197,7 +202,8 @@ def configuration(
     size = merged["maxMessageSize"]
     if not size.isdecimal():
         raise UsageError(
-            f"broker.settings: maxMessageSize: {size!r} is not a number of bytes: write e.g. 5242880"
+            f"broker.settings: maxMessageSize: {size!r} is not a number of bytes: write e.g."
+            " 5242880"
         )
     return properties({**merged, **own, "nettyMaxFrameSizeBytes": str(int(size) + FRAME_OVERHEAD)})
 
@@ -252,8 +258,12 @@ def java_command(
         "io.netty.recycler.maxCapacityPerThread": "4096",
         # Chunks of 8 MiB, so that buffers for messages of 5 MiB come from the pool.
         "io.netty.allocator.maxOrder": "10",
-        "bookkeeper.metadata.bookie.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
-        "bookkeeper.metadata.client.drivers": "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+        "bookkeeper.metadata.bookie.drivers": (
+            "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver"
+        ),
+        "bookkeeper.metadata.client.drivers": (
+            "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver"
+        ),
     }
     jvm = [*memory, "-XX:+ExitOnOutOfMemoryError", *unsafe]
     jvm += [word for package in OPENED for word in ("--add-opens", f"{package}=ALL-UNNAMED")]
@@ -314,18 +324,27 @@ def _launch(
 
 @cache
 def open_admin(url: str) -> Admin:
-    """Return the admin REST of a broker without authentication; cached, because it is polled and reads the machine's certificates."""
+    """Return the admin REST of a broker without authentication.
+
+    Cached, because it is polled and reads the machine's certificates.
+    """
     return Admin(url, PulsarSettings(operation_timeout=ADMIN_TIMEOUT))
 
 
 def describe_broker(admin_url: str) -> tuple[str, dict[str, str]]:
-    """Return version and the settings that influence results, of a target that the run did not start."""
+    """Return the version of a target that the run did not start.
+
+    The second value are the settings that influence results.
+    """
     admin = open_admin(admin_url)
     return admin.version(), admin.decisive_settings()
 
 
 def decisive_facts(admin: Admin, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that influence results: the running broker's, the bookie's as configured, the memory, and the profile's own."""
+    """Return the settings that influence results.
+
+    The running broker's, the bookie's as configured, the memory, and the profile's own.
+    """
     bookie = bookie_facts(BASE | dict(settings))
     return admin.decisive_settings() | bookie | {"memory": " ".join(MEMORY)} | dict(settings)
 
@@ -383,7 +402,10 @@ def judge_machine(cached: Sequence[str], *, lite: bool) -> tuple[MachineNeed, ..
 def pulsar_plan(
     *, image: str, ports: tuple[int, ...], settings: Mapping[str, str], host: str
 ) -> ContainerPlan:
-    """Return the plan of a Pulsar standalone on ``ports`` (broker, web), advertised as ``host``, configured as the process is."""
+    """Return the plan of a Pulsar standalone on ``ports`` (broker, web).
+
+    It is advertised as ``host``, and configured as the process is.
+    """
     port, web_port = ports
     conf = standalone_conf(
         port=port, web_port=web_port, settings=settings, bind="0.0.0.0", advertised=host

@@ -1,4 +1,6 @@
-"""The bundles of a namespace by Pulsar's admin REST: boundaries, rates of topics, splits, unloads, dynamic settings.
+"""The bundles of a namespace by Pulsar's admin REST.
+
+Boundaries, rates of topics, splits, unloads, dynamic settings.
 
 The paths are those of Pulsar 4.2: ``Namespaces``, ``PersistentTopics``, ``TopicLookup`` and
 ``Brokers`` of pulsar-broker.
@@ -44,7 +46,9 @@ def split_settings_of(limits: SplitLimits) -> dict[str, str]:
 
 
 class Bundles(Admin):
-    """The bundles of one namespace; every method raises :class:`TargetError` as :class:`Admin` does.
+    """The bundles of one namespace.
+
+    Every method raises :class:`TargetError` as :class:`Admin` does.
 
     :ivar settings: the client's settings.
     :ivar namespace: ``tenant/namespace``.
@@ -70,11 +74,13 @@ class Bundles(Admin):
         if target.admin_url is None:
             remedy = "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url"
             raise UsageError(
-                f"load.bundles: bundles are seen and split by the admin REST, and {target.url} comes without one: {remedy}"
+                f"load.bundles: bundles are seen and split by the admin REST, and {target.url}"
+                f" comes without one: {remedy}"
             )
         if topology.name is not None:
             raise UsageError(
-                f"load.bundles: {topology.name} is in a namespace that is not the run's: leave topic out"
+                f"load.bundles: {topology.name} is in a namespace that is not the run's: leave"
+                " topic out"
             )
         return cls(target.admin_url, settings, own_namespace(settings, run))
 
@@ -86,7 +92,9 @@ class Bundles(Admin):
         return Ring(tuple(int(boundary, 16) for boundary in answer["boundaries"]))
 
     def positions(self) -> dict[str, int]:
-        """Return the position of each topic, by full name, as computed by the broker; system topics included.
+        """Return the position of each topic, by full name, as computed by the broker.
+
+        System topics included.
 
         A bundle that no broker owns is left out. One that is owned again, by the lookup of any of
         its topics, has all its topics at once.
@@ -98,7 +106,9 @@ class Bundles(Admin):
         return positions
 
     def rates(self) -> dict[str, TopicRate]:
-        """Return the rates that the broker reports for each loaded topic, by full name: messages and bytes per second, in and out together.
+        """Return the rates that the broker reports for each loaded topic, by full name.
+
+        Messages and bytes per second, in and out together.
 
         The broker updates them every ``statsUpdateFrequencyInSecs``; they are 0 before the first
         update and after an unload.
@@ -117,7 +127,10 @@ class Bundles(Admin):
         return TopicRate(where, rate, throughput)
 
     def _of_loaded(self, path: str) -> Any:
-        """Return the answer; None if the bundle or topic was never loaded, was unloaded, or is being unloaded."""
+        """Return the answer; None if the bundle or topic is not loaded.
+
+        It was never loaded, was unloaded, or is being unloaded.
+        """
         try:
             return self._request("GET", path)
         except RefusedError as refused:
@@ -152,7 +165,10 @@ class Bundles(Admin):
         return tuple(sorted(set(self.ring().boundaries) - before))
 
     def _once_unloaded(self, bundle: Bundle, path: str, body: Any) -> None:
-        """PUT, and repeat while the broker answers that this bundle is being unloaded, in which case it has not done anything."""
+        """PUT, and repeat while this bundle is being unloaded.
+
+        The broker has then not done anything.
+        """
         end = time.monotonic() + _UNLOADED_WITHIN
         while True:
             try:
@@ -198,7 +214,10 @@ class Bundles(Admin):
             self._request("POST", f"brokers/configuration/{key}/{value}")
 
     def settled(self, limits: SplitLimits) -> bool:
-        """Return whether the broker uses these limits: it applies settings a moment after it has answered."""
+        """Return whether the broker uses these limits.
+
+        It applies settings a moment after it has answered.
+        """
         return self.limits() == limits and self.split_settings()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
 
     def _required_runtime(self) -> Mapping[str, str]:

@@ -1,4 +1,6 @@
-"""Models of Pulsar's bundle split algorithms: the boundaries that each adds for given rates of topics.
+"""Models of Pulsar's bundle split algorithms.
+
+The boundaries that each adds for given rates of topics.
 
 :func:`flow_or_qps` is ``flow_or_qps_equally_divide`` (PIP-169, apache/pulsar#16782) as released in
     2.11 (``FlowOrQpsEquallyDivideBundleSplitAlgorithm``), :func:`range_boundary` is
@@ -67,7 +69,10 @@ class SplitLimits:
         return 1 + self.threshold / 100.0
 
     def worth_it(self, rate: float, throughput: float, factor: float = 1.0) -> bool:
-        """Return whether a bundle with these sums is split at all, with the limits times ``factor``."""
+        """Return whether a bundle with these sums is split at all.
+
+        The limits are multiplied by ``factor``.
+        """
         least = self._least * factor
         return rate >= self.rate * least or throughput >= self.throughput * least
 
@@ -88,7 +93,9 @@ class SplitStep(NamedTuple):
 
 
 def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, ...]:
-    """Return the boundaries that ``flow_or_qps_equally_divide`` adds: parts are filled in the order of positions, each up to a limit.
+    """Return the boundaries that ``flow_or_qps_equally_divide`` adds.
+
+    Parts are filled in the order of positions, each up to a limit.
 
     :returns: empty if fewer than two topics are active, or the bundle does not exceed a limit by
         the threshold. The broker then answers with a success and splits nothing.
@@ -101,7 +108,9 @@ def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, 
 def undecided(
     topics: Sequence[TopicRate], limits: SplitLimits, margin: float = MARGIN
 ) -> str | None:
-    """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot: its rates are those of another moment.
+    """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot.
+
+    Its rates are those of another moment.
 
     A comparison is decided if one sum is above its limit by more than the
     margin, or both are below by more than the margin.
@@ -114,7 +123,10 @@ def undecided(
         rate, throughput, 1 + margin
     ):
         least = f"{limits.threshold} % above {_limits(limits)}"
-        return f"the whole, {_sums_text(rate, throughput)}, is within {margin:.0%} of the least that is split, {least}"
+        return (
+            f"the whole, {_sums_text(rate, throughput)}, is within {margin:.0%} of the least that"
+            f" is split, {least}"
+        )
     if not limits.worth_it(rate, throughput):
         return None
     for step in _steps(topics, limits):
@@ -122,7 +134,10 @@ def undecided(
             step.rate, step.throughput, 1 + margin
         ):
             part = f"a part of {_sums_text(step.rate, step.throughput)}"
-            return f"{part} is within {margin:.0%} of {_limits(limits)}: whether 0x{step.middle:08x} is a boundary is luck"
+            return (
+                f"{part} is within {margin:.0%} of {_limits(limits)}: whether 0x{step.middle:08x}"
+                " is a boundary is luck"
+            )
     return None
 
 
@@ -168,12 +183,17 @@ def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitSt
 
 
 def range_boundary(bundle: Bundle) -> int:
-    """Return the boundary of ``range_equally_divide``: halfway between the ends, whatever the topics are."""
+    """Return the boundary of ``range_equally_divide``.
+
+    Halfway between the ends, whatever the topics are.
+    """
     return bundle.low + (bundle.high - bundle.low) // 2
 
 
 def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
-    """Return the boundary of ``topic_count_equally_divide``: between the two topics in the middle; None for fewer than two topics.
+    """Return the boundary of ``topic_count_equally_divide``: between the two topics in the middle.
+
+    None for fewer than two topics.
 
     Idle topics and system topics count.
     """
@@ -204,7 +224,9 @@ def position(topic: str) -> int:
 
 
 def suffix(prefix: str, target: int) -> str:
-    """Return twelve octal digits such that ``prefix + digits`` has the position ``target``; always the same for the same arguments.
+    """Return twelve octal digits such that ``prefix + digits`` has the position ``target``.
+
+    Always the same for the same arguments.
 
     :raises ValueError: ``target`` is not a position.
     """
@@ -225,7 +247,10 @@ def suffix(prefix: str, target: int) -> str:
 
 
 def _eliminated(prefix: str, base: int) -> list[tuple[int, int]]:
-    """Return (effect on the position, bits that have it), each effect with a highest bit of its own, descending (Gaussian elimination)."""
+    """Return pairs of an effect on the position and the bits that have it.
+
+    Each effect has a highest bit of its own, descending (Gaussian elimination).
+    """
     rows: list[tuple[int, int]] = []
     for bit in range(_DIGITS * _BITS):
         bits = 1 << bit
@@ -271,5 +296,8 @@ class Ring:
         return self.bundles[min(bisect_right(self.boundaries, where), len(self.boundaries) - 1) - 1]
 
     def cut(self, at: Iterable[int]) -> Ring:
-        """Return the ring with more boundaries; the position of a boundary belongs to the upper bundle."""
+        """Return the ring with more boundaries.
+
+        The position of a boundary belongs to the upper bundle.
+        """
         return Ring(tuple(sorted({*self.boundaries, *at})))

@@ -43,7 +43,8 @@ def _topic(profile: Profile) -> Iterator[Problem]:
     if scheme in SCALABLE:
         yield Problem(
             ("topic",),
-            f"topic: {topic!r} is a scalable topic of Pulsar 5, which no client of this package can use",
+            f"topic: {topic!r} is a scalable topic of Pulsar 5, which no client of this package"
+            " can use",
             "write persistent://tenant/namespace/name",
         )
     elif (
@@ -67,7 +68,10 @@ def _topic(profile: Profile) -> Iterator[Problem]:
 def _subscription(profile: Profile) -> Iterator[Problem]:
     consumers = profile.consumer_per_subscription
     if consumers > 1 and _settings(profile).subscription_type == "Exclusive":
-        message = f"driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says {consumers}"
+        message = (
+            "driver.subscriptionType: Exclusive admits one consumer, consumerPerSubscription says"
+            f" {consumers}"
+        )
         yield Problem(
             ("driver", "subscriptionType"), message, "write Failover, Shared or Key_Shared"
         )
@@ -92,7 +96,10 @@ def _stored(profile: Profile) -> Iterator[Problem]:
 
 
 def _replaced(profile: Profile) -> Iterator[Problem]:
-    """Reject a setting of the broker that a policy of the run's namespace would replace by another value."""
+    """Reject a setting of the broker that a policy would replace by another value.
+
+    The policies are those of the run's namespace.
+    """
     driver = _settings(profile)
     policies = {"defaultNumberOfNamespaceBundles": ("namespaceBundles", driver.namespace_bundles)}
     for field, key in REPLACED_BY_PERSISTENCE.items():
@@ -101,7 +108,10 @@ def _replaced(profile: Profile) -> Iterator[Problem]:
     for key, (policy, value) in policies.items():
         setting = profile.broker.settings.get(key)
         if setting is not None and value is not None and setting != str(value).lower():
-            message = f"broker.settings: {key} is {setting}, but driver.{policy}, {str(value).lower()}, replaces it for the run's topics"
+            message = (
+                f"broker.settings: {key} is {setting}, but driver.{policy}, {str(value).lower()},"
+                " replaces it for the run's topics"
+            )
             yield Problem(
                 ("broker", "settings", key), message, "write the same in both, or leave one out"
             )
@@ -131,7 +141,10 @@ def _quota(profile: Profile) -> Iterator[Problem]:
 
 
 def _quota_limit(settings: Mapping[str, str]) -> float | None:
-    """Return the bytes at which the broker stops producers; None if the profile sets no limit, or no number."""
+    """Return the bytes at which the broker stops producers.
+
+    None if the profile sets no limit, or no number.
+    """
     limit = settings.get("backlogQuotaDefaultLimitBytes")
     unit = 1
     if limit is None:
@@ -209,7 +222,10 @@ def _early(profile: Profile) -> Iterator[Problem]:
             and "earliness" in slo
         ):
             at = (*path, "earliness")
-            message = f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early"
+            message = (
+                f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar"
+                " delivers up to a tick early"
+            )
             yield Problem(
                 at,
                 message,
@@ -223,8 +239,10 @@ def _early(profile: Profile) -> Iterator[Problem]:
 # The shortest ``unackedMessagesTimeout`` that pulsar-client takes, ns.
 LIBRARY_LEAST: Final = 10 * SECOND
 _OF_CHUNKS: Final = (
-    "max_pending_chunked_message", "auto_ack_oldest_chunked_message_on_queue_full", "expire_time_of_incomplete_chunked_message",
-)  # fmt: skip
+    "max_pending_chunked_message",
+    "auto_ack_oldest_chunked_message_on_queue_full",
+    "expire_time_of_incomplete_chunked_message",
+)
 
 
 def _sent(profile: Profile) -> Iterator[Problem]:
@@ -246,7 +264,10 @@ def _sent(profile: Profile) -> Iterator[Problem]:
         )
         yield Problem(path, message, "write topicType: persistent")
     if driver.subscription_type == "Key_Shared":
-        message = "driver.chunkingEnabled: Pulsar does not keep chunks together on a Key_Shared subscription"
+        message = (
+            "driver.chunkingEnabled: Pulsar does not keep chunks together on a Key_Shared"
+            " subscription"
+        )
         yield Problem(path, message, "write subscriptionType: Failover, Exclusive or Shared")
 
 

@@ -1,4 +1,6 @@
-"""A Pulsar cluster as processes of this machine: ZooKeeper, bookies and brokers, each in a JVM of its own with a log of its own.
+"""A Pulsar cluster as processes of this machine.
+
+ZooKeeper, bookies and brokers, each in a JVM of its own with a log of its own.
 
 ``PulsarStandaloneStarter`` next to ``PulsarBrokerStarter`` is not a cluster: a standalone uses
 ``NoopLoadManager``, which registers no broker with the others and names itself as the owner of
@@ -41,7 +43,7 @@ from pytest_loadtest.drivers.pulsar.broker import (
     properties,
     pulsar_jars,
     start_pulsar,
-)  # fmt: skip
+)
 from pytest_loadtest.drivers.pulsar.secured import secure
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
@@ -88,13 +90,20 @@ CLUSTER: Final = {
 # ZooKeeper limits the time-outs of sessions to 2 to 20 ticks
 # unless told otherwise; brokers ask for 30 s.
 ZOOKEEPER: Final = {
-    "tickTime": "1000", "minSessionTimeout": "1000", "maxSessionTimeout": "120000", "maxClientCnxns": "0", "admin.enableServer": "false",
+    "tickTime": "1000",
+    "minSessionTimeout": "1000",
+    "maxSessionTimeout": "120000",
+    "maxClientCnxns": "0",
+    "admin.enableServer": "false",
     "clientPortAddress": HERE,
-}  # fmt: skip
+}
 
 
 def start_processes(request: BrokerRequest, progress: Progress) -> Broker:
-    """Start a cluster, or a standalone if the request has no nodes; see :func:`start_cluster` and :func:`start_pulsar`."""
+    """Start a cluster, or a standalone if the request has no nodes.
+
+    See :func:`start_cluster` and :func:`start_pulsar`.
+    """
     return start_cluster(request, progress) if request.nodes else start_pulsar(request, progress)
 
 
@@ -121,8 +130,14 @@ class _Launch:
     """One start of a cluster on these ports."""
 
     def __init__(
-        self, runtime: Java, jars: Path, version: str, request: BrokerRequest, ports: Sequence[int], progress: Progress
-    ) -> None:  # fmt: skip
+        self,
+        runtime: Java,
+        jars: Path,
+        version: str,
+        request: BrokerRequest,
+        ports: Sequence[int],
+        progress: Progress,
+    ) -> None:
         self._runtime = runtime
         self._jars = jars
         self._request = request
@@ -236,7 +251,8 @@ class _Launch:
                 time.sleep(POLL)
             if outcome is None or not outcome.startswith("exited with status 0,"):
                 raise TargetError(
-                    f"{self._name} did not start: setup of the metadata: {outcome or 'no end'}\n{child.tail()}"
+                    f"{self._name} did not start: setup of the metadata:"
+                    f" {outcome or 'no end'}\n{child.tail()}"
                 )
         finally:
             child.stop()
@@ -246,10 +262,14 @@ class _Launch:
         port = self._bookies[index]
         data = self._folder / f"bookie-{index + 1}" / "data"
         own = {
-            "bookiePort": str(port), "metadataServiceUri": f"metadata-store:{self._store}",
-            "advertisedAddress": HERE, "listeningInterface": "lo",
-            "journalDirectories": str(data / "journal"), "ledgerDirectories": str(data / "ledgers"), "httpServerEnabled": "false",
-        }  # fmt: skip
+            "bookiePort": str(port),
+            "metadataServiceUri": f"metadata-store:{self._store}",
+            "advertisedAddress": HERE,
+            "listeningInterface": "lo",
+            "journalDirectories": str(data / "journal"),
+            "ledgerDirectories": str(data / "ledgers"),
+            "httpServerEnabled": "false",
+        }
         command = self._java(BOOKIE_MEMORY, "org.apache.bookkeeper.server.Main", "--conf", "CONF")
         child = self._child(f"bookie {index + 1}", self._conf(own), command, [port])
         self._node(f"{BOOKIE} {index + 1}", child, partial(listens, HERE, port))
@@ -258,9 +278,14 @@ class _Launch:
         port = self._brokers[index]
         web = self._webs[index]
         own = {
-            **self._secured.lines, **port_lines(port, web, tls=self._secured.tls), "bindAddress": HERE, "advertisedAddress": HERE,
-            "clusterName": NAME, "metadataStoreUrl": self._store, "configurationMetadataStoreUrl": self._store,
-        }  # fmt: skip
+            **self._secured.lines,
+            **port_lines(port, web, tls=self._secured.tls),
+            "bindAddress": HERE,
+            "advertisedAddress": HERE,
+            "clusterName": NAME,
+            "metadataStoreUrl": self._store,
+            "configurationMetadataStoreUrl": self._store,
+        }
         command = self._java(
             BROKER_MEMORY, "org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "CONF"
         )
@@ -299,9 +324,14 @@ class _Launch:
             | security
         )
         return BrokerFacts(
-            name="Pulsar", version=admin.version(), mode="process", url=f"{scheme}://{_hosts(self._brokers)}",
-            admin_url=self._admin_url(*self._webs), settings=settings, client=self._secured.client,
-        )  # fmt: skip
+            name="Pulsar",
+            version=admin.version(),
+            mode="process",
+            url=f"{scheme}://{_hosts(self._brokers)}",
+            admin_url=self._admin_url(*self._webs),
+            settings=settings,
+            client=self._secured.client,
+        )
 
     def _admin(self, *ports: int) -> Admin:
         return Admin(

@@ -36,7 +36,10 @@ NOT_AUTHORIZED: Final = (
 )
 # OpenSSL's codes X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 NOT_THIS_HOST: Final = (62, 64)
-_NO_PULSAR: Final = "the broker sent bytes that are not Pulsar's protocol: {}: is this its binary port, and not that of its web service?"
+_NO_PULSAR: Final = (
+    "the broker sent bytes that are not Pulsar's protocol: {}: is this its binary port, and not"
+    " that of its web service?"
+)
 _NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
@@ -48,7 +51,10 @@ _TLS_ALERT: Final = b"\x15\x03"
 
 
 def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:
-    """Connect to the first host of ``url`` and return reason and remedy of the failure; None if it succeeds or gives no reason."""
+    """Connect to the first host of ``url`` and return reason and remedy of the failure.
+
+    None if it succeeds or gives no reason.
+    """
     scheme = url.partition("://")[0]
     if scheme not in ("pulsar", "pulsar+ssl"):
         return None
@@ -124,7 +130,10 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     """:param reason: OpenSSL's name of the error."""
     auth = settings.authentication
     if reason in _NO_TLS:
-        return "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and https://"
+        return (
+            "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and"
+            " https://"
+        )
     has_one = auth is not None and auth.plugin == "tls"
     words = ["CERTIFICATE", "UNKNOWN_CA"]
     if has_one:
@@ -132,8 +141,14 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     if not any(word in reason for word in words):
         return f"TLS fails: {reason}"
     if auth is None or not has_one:
-        return f"it requires a client's certificate ({reason}): write driver.authentication: {{plugin: tls, certFile: …, keyFile: …}}"
-    return f"it rejects the client's certificate {auth.cert_file} ({reason}): is it signed by an authority that the broker trusts?"
+        return (
+            f"it requires a client's certificate ({reason}): write driver.authentication:"
+            " {plugin: tls, certFile: …, keyFile: …}"
+        )
+    return (
+        f"it rejects the client's certificate {auth.cert_file} ({reason}): is it signed by an"
+        " authority that the broker trusts?"
+    )
 
 
 def credentials_remedy(settings: PulsarSettings) -> str:
@@ -151,12 +166,21 @@ def credentials_remedy(settings: PulsarSettings) -> str:
     if auth.plugin == "basic":
         return "are userId and password of driver.authentication right?"
     if auth.plugin == "tls":
-        return f"does the broker know the subject of driver.authentication's certFile {auth.cert_file}?"
-    return f"does the broker take tokens of {masked(auth.issuer_url or '')}, with this audience and scope?"
+        return (
+            "does the broker know the subject of driver.authentication's certFile"
+            f" {auth.cert_file}?"
+        )
+    return (
+        f"does the broker take tokens of {masked(auth.issuer_url or '')}, with this audience and"
+        " scope?"
+    )
 
 
 def _expired(token: str) -> str | None:
-    """Return when a JSON Web Token expired (RFC 7519, 4.1.4), UTC; None if it did not, or is no such token."""
+    """Return when a JSON Web Token expired (RFC 7519, 4.1.4), UTC.
+
+    None if it did not, or is no such token.
+    """
     try:
         middle = token.split(".")[1]
         end = datetime.fromtimestamp(
@@ -168,14 +192,20 @@ def _expired(token: str) -> str | None:
 
 
 def _connect_error(connection: socket.socket, settings: PulsarSettings, *, tls: bool) -> str | None:
-    """Send CONNECT and return why the broker rejects it; None if it does not, or answers something else."""
+    """Send CONNECT and return why the broker rejects it.
+
+    None if it does not, or answers something else.
+    """
     protocol = PulsarConnection("pytest-loadtest", *credentials(settings.authentication, settings))
     protocol.open()
     connection.sendall(b"".join(protocol.next()))
     # One read is enough: the broker's answer to CONNECT is a small frame.
     count = connection.recv_into(protocol.space())
     if not tls and (not count or bytes(protocol.space()[:2]) == _TLS_ALERT):
-        return "it does not answer without TLS: does the port speak TLS? write pulsar+ssl:// and https://"
+        return (
+            "it does not answer without TLS: does the port speak TLS? write pulsar+ssl:// and"
+            " https://"
+        )
     for event in protocol.filled(count):
         if isinstance(event, api.Error):
             return f"the broker says {event.message[:500]!r}: {credentials_remedy(settings)}"

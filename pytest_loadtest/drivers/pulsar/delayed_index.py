@@ -182,9 +182,11 @@ class PlannedIndex:
     def text(self) -> str:
         """A description in one line."""
         return (
-            f"about {format_count(self.pending)} messages pending, an entry each (clients batch none of them);"
+            f"about {format_count(self.pending)} messages pending, an entry each (clients batch"
+            " none of them);"
             f" index of {self.subscriptions} subscription{'' if self.subscriptions == 1 else 's'}:"
-            f" {format_size(self.heap)} as a heap (Pulsar 4.0.0), {format_size(self.buckets)} in time buckets (4.1 and later)"
+            f" {format_size(self.heap)} as a heap (Pulsar 4.0.0), {format_size(self.buckets)} in"
+            " time buckets (4.1 and later)"
         )
 
     def warning(self, given: int) -> str | None:
@@ -198,13 +200,18 @@ class PlannedIndex:
         ]
         if not beyond:
             return None
-        return f"the broker has {format_size(given)}, the index needs {' or '.join(beyond)}: shorten the delay, or lower the rate"
+        return (
+            f"the broker has {format_size(given)}, the index needs {' or '.join(beyond)}: shorten"
+            " the delay, or lower the rate"
+        )
 
 
 def planned_index(
     delays: Delays, *, rate: float, messages: int, topics: int, subscriptions: int, tick: int
 ) -> PlannedIndex:
-    """Return the expected memory after sending for as long as messages are delayed, or after all messages of the run.
+    """Return the expected memory after sending for the time of a delay.
+
+    It is that after all messages of the run if they are fewer.
 
     :param rate: msg/s over all topics.
     :param messages: number of messages that the run sends.
@@ -237,11 +244,18 @@ def planned_index(
 def planned(
     profile: Profile, topology: Topology, rate: float, messages: int
 ) -> tuple[str, str | None]:
-    """Return the expected index in one line, and a warning if a broker that the run starts has too little memory for it."""
+    """Return the expected index in one line.
+
+    A warning follows if a broker that the run starts has too little memory for it.
+    """
     assert profile.delays is not None
     index = planned_index(
-        profile.delays, rate=rate, messages=messages, topics=topology.topics * topology.partitions, subscriptions=topology.subscriptions,
+        profile.delays,
+        rate=rate,
+        messages=messages,
+        topics=topology.topics * topology.partitions,
+        subscriptions=topology.subscriptions,
         tick=int(profile.broker.settings.get(TICK, DEFAULT_TICK)),
-    )  # fmt: skip
+    )
     started = profile.target is None or profile.target.url is None
     return index.text, index.warning(GIVEN) if started else None

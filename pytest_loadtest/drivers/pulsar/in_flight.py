@@ -1,4 +1,7 @@
-"""The messages in flight of a worker's producers: by partition, by stream, and in bytes over all."""
+"""The messages in flight of a worker's producers.
+
+They are counted by partition, by stream, and in bytes over all.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ _NONE: Final = np.empty(0, np.int64)
 
 
 class InFlight:
-    """Streams are numbered from 0; a *part* is a partition of a stream, ``stream * partitions + partition``.
+    """Streams are numbered from 0.
+
+    A *part* is a partition of a stream, ``stream * partitions + partition``.
 
     :param window: most messages of one part; None: no limit.
     :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may
@@ -38,7 +43,10 @@ class InFlight:
         self._count = self._bytes = 0
 
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
-        """Return the positions, ascending, of the messages that cannot be sent now: for each stream, all from one message on."""
+        """Return the positions, ascending, of the messages that cannot be sent now.
+
+        For each stream, all from one message on.
+        """
         refused = _NONE
         # Fast path, taken by nearly every burst: even if all messages in
         # flight were of one part, they would fit.
@@ -58,7 +66,10 @@ class InFlight:
         return np.sort(np.concatenate([refused, going[room_for:]]))
 
     def idle_since(self, stream: Column) -> Column | int:
-        """Return the time of the latest answer for the first message of each stream without messages in flight; 0 for all others."""
+        """Return the time of the latest answer for streams without messages in flight.
+
+        It is given to the first message of each; 0 for all others.
+        """
         # Fast path: there is one stream.
         if len(self._of_stream) == 1:
             if self._count:

@@ -22,19 +22,37 @@ from prometheus_client.parser import text_string_to_metric_families
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
 
 OF_TOPICS: Final = (
-    "pulsar_in_messages_total", "pulsar_in_bytes_total", "pulsar_out_messages_total", "pulsar_out_bytes_total", "pulsar_msg_backlog",
-    "pulsar_subscription_unacked_messages", "pulsar_subscription_delayed", "pulsar_subscription_blocked_on_unacked_messages",
-    "pulsar_delayed_message_index_size_bytes", "pulsar_publish_rate_limit_times",
+    "pulsar_in_messages_total",
+    "pulsar_in_bytes_total",
+    "pulsar_out_messages_total",
+    "pulsar_out_bytes_total",
+    "pulsar_msg_backlog",
+    "pulsar_subscription_unacked_messages",
+    "pulsar_subscription_delayed",
+    "pulsar_subscription_blocked_on_unacked_messages",
+    "pulsar_delayed_message_index_size_bytes",
+    "pulsar_publish_rate_limit_times",
     "pulsar_subscription_dispatch_throttled_msg_events",
-    "pulsar_subscription_dispatch_throttled_bytes_events", "pulsar_storage_write_latency_sum", "pulsar_storage_write_latency_count",
-    "pulsar_storage_ledger_write_latency_sum", "pulsar_storage_ledger_write_latency_count",
-    "pulsar_entry_size_sum", "pulsar_entry_size_count",
-)  # fmt: skip
+    "pulsar_subscription_dispatch_throttled_bytes_events",
+    "pulsar_storage_write_latency_sum",
+    "pulsar_storage_write_latency_count",
+    "pulsar_storage_ledger_write_latency_sum",
+    "pulsar_storage_ledger_write_latency_count",
+    "pulsar_entry_size_sum",
+    "pulsar_entry_size_count",
+)
 OF_BROKER: Final = (
-    "process_cpu_seconds_total", "process_start_time_seconds", "jvm_gc_collection_seconds_sum", "jvm_memory_bytes_used",
-    "jvm_memory_bytes_max", "jvm_memory_direct_bytes_used", "jvm_memory_direct_bytes_max", "pulsar_broker_publish_latency_sum",
-    "pulsar_broker_publish_latency_count", "pulsar_broker_throttled_connections",
-)  # fmt: skip
+    "process_cpu_seconds_total",
+    "process_start_time_seconds",
+    "jvm_gc_collection_seconds_sum",
+    "jvm_memory_bytes_used",
+    "jvm_memory_bytes_max",
+    "jvm_memory_direct_bytes_used",
+    "jvm_memory_direct_bytes_max",
+    "pulsar_broker_publish_latency_sum",
+    "pulsar_broker_publish_latency_count",
+    "pulsar_broker_throttled_connections",
+)
 _GAUGES: Final = {
     "sys.backlog": "pulsar_msg_backlog",
     "sys.unacked": "pulsar_subscription_unacked_messages",
@@ -163,7 +181,9 @@ def _parsed(labels: str) -> Mapping[str, str]:
 
 
 def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:
-    """Return the columns of one sample: current sizes and counts, rates since the last answer, mean latencies of the last period in ns.
+    """Return the columns of one sample.
+
+    Current sizes and counts, rates since the last answer, mean latencies of the last period in ns.
 
     :param before: the last answer; None: there is none.
     """
@@ -216,7 +236,9 @@ def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:
 def broker_columns(
     name: str, before: Scraped | None, now: Scraped, seconds: float
 ) -> dict[str, float]:
-    """Return the columns of one broker of several: its topics of the run, and the rates of their messages.
+    """Return the columns of one broker of several.
+
+    Its topics of the run, and the rates of their messages.
 
     :param before: its last answer; None: there is none. A topic that moved to it since then counts
         from zero, as its counters do.
@@ -239,7 +261,9 @@ def broker_columns(
 
 
 class TopicMoves:
-    """Counts of topics that a broker got from another one, and of topics that were closed and opened again at their broker.
+    """Counts of topics that a broker got from another one.
+
+    Topics that were closed and opened again at their broker are counted too.
 
     :param several: there are several brokers.
     """
@@ -252,7 +276,9 @@ class TopicMoves:
         self._reopened = 0
 
     def read(self, answers: Mapping[str, Scraped]) -> dict[str, float]:
-        """Return the counts since the first answer: ``NAME.gained`` of each broker that has answered, and ``sys.reopened``.
+        """Return the counts since the first answer.
+
+        ``NAME.gained`` of each broker that has answered, and ``sys.reopened``.
 
         :param answers: by the broker's name. A topic at no broker keeps its last one: a topic that
             moves counts once, at its next one.
@@ -287,7 +313,9 @@ def merge_scraped(answers: Sequence[Scraped]) -> Scraped:
 
 
 def counter_growth(before: Scraped | None, now: Scraped, metric: str) -> float | None:
-    """Return the growth of a counter over all topics; None if a topic's counter was reset, or topics were added or removed.
+    """Return the growth of a counter over all topics.
+
+    None if a topic's counter was reset, or topics were added or removed.
 
     A counter that the broker itself sets to zero grew at least by its current value.
     :param before: None: the counter began at zero.

@@ -1,8 +1,8 @@
-"""The names of a run's namespace, topics and subscriptions at a Pulsar cluster, and which of them the run creates and deletes.
+"""The names of a run's namespace, topics and subscriptions at a Pulsar cluster.
 
-A run without an existing topic has a namespace of its own, which is deleted
-with everything in it. On an existing topic it creates only subscriptions, under
-names with its own name and nonce, and deletes those.
+The run creates and deletes some of them. A run without an existing topic has a namespace of its
+own, which is deleted with everything in it. On an existing topic it creates only subscriptions,
+under names with its own name and nonce, and deletes those.
 
 **Only this module decides what may be deleted**: a namespace or tenant that
 :meth:`RunNames.prepare` created in this run (the answer that it existed before is an error, not a
@@ -56,7 +56,10 @@ def own_topic(settings: PulsarSettings, run: str, topology: Topology, index: int
 
 
 def with_hash_suffix(name: str, topology: Topology, index: int) -> str:
-    """Return the name, with a suffix that gives it the position of ``skew.hashes`` if the profile has them."""
+    """Return the name, with a suffix if the profile has ``skew.hashes``.
+
+    The suffix gives it the position of these.
+    """
     return f"{name}-{suffix(f'{name}-', topology.hashes[index])}" if topology.hashes else name
 
 
@@ -94,7 +97,11 @@ class RunNames:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts for the report: the namespace and its persistence, once set, or the existing topic and whether it surely existed."""
+        """The facts for the report.
+
+        They are the namespace and its persistence, once set, or the existing topic and whether it
+        surely existed.
+        """
         if self.namespace is not None:
             return {"namespace": self.namespace, **self._policies()}
         known = (
@@ -105,7 +112,10 @@ class RunNames:
         return {"topic": f"{self.existing} ({known})"}
 
     def _policies(self) -> dict[str, str]:
-        """Return the policies that the run has set on its namespace: they replace settings of the broker."""
+        """Return the policies that the run has set on its namespace.
+
+        They replace settings of the broker.
+        """
         facts: dict[str, str] = {}
         if self._persistence is not None:
             stored = self._persistence.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -173,7 +183,8 @@ class RunNames:
             self._make_namespace(admin)
         elif self.partitions > 1:
             raise TargetError(
-                f"topics with {self.partitions} partitions need the admin REST: give target.adminUrl"
+                f"topics with {self.partitions} partitions need the admin REST: give"
+                " target.adminUrl"
             )
 
     def _make_namespace(self, admin: Admin) -> None:
@@ -225,8 +236,9 @@ class RunNames:
                 f"{key}: {min(getattr(asked, field), bookies)}" for field, key in _QUORUMS.items()
             )
             raise UsageError(
-                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no message could be stored: write"
-                f" persistence: {{{fitting}}} under driver, or under client in a driver file of OMB, whose default is 3, 3 and 2"
+                f"driver.persistence: {quorums}, but {self._target.admin_url} has {there}, so no"
+                f" message could be stored: write persistence: {{{fitting}}} under driver, or under"
+                " client in a driver file of OMB, whose default is 3, 3 and 2"
             )
         reason = f"asks for {{}}, the broker started here has {there}: {bookies} is applied"
         self.not_applied = {

@@ -1,4 +1,6 @@
-"""Readers of existing topics, for ``learn``: one non-durable reader for each topic or partition, from the latest message on.
+"""Readers of existing topics, for ``learn``.
+
+One non-durable reader for each topic or partition, from the latest message on.
 
 A reader acknowledges nothing, leaves no subscription, and keeps no message
 in the backlog. It would create a topic that does not exist; therefore the
@@ -45,7 +47,8 @@ class PulsarObserver:
             partitions = admin.partitions(topic)
             if partitions is None:
                 raise UsageError(
-                    f"{topic} does not exist at {admin_url}, and learn creates none: is the name right?"
+                    f"{topic} does not exist at {admin_url}, and learn creates none: is the name"
+                    " right?"
                 )
             parts[topic] = [f"{topic}-partition-{i}" for i in range(partitions)] or [topic]
         self.topics = len(set(topics))
@@ -114,7 +117,10 @@ class PulsarObserver:
         return messages
 
     def behind(self) -> float:
-        """Return by how many seconds the last message took longer to arrive than the fastest one; a clock difference cancels out."""
+        """Return by how many seconds the last message took longer to arrive than the fastest one.
+
+        A clock difference cancels out.
+        """
         return self._last - self._least if self._least < float("inf") else 0.0
 
     def close(self) -> None:
@@ -131,7 +137,9 @@ class PulsarObserver:
 
 
 def full_name(topic: str) -> str:
-    """Complete a topic's name as Pulsar's own clients do: ``orders`` → ``persistent://public/default/orders``.
+    """Complete a topic's name as Pulsar's own clients do.
+
+    ``orders`` → ``persistent://public/default/orders``.
 
     :raises UsageError: it is neither a name nor tenant/namespace/name.
     """
@@ -162,7 +170,8 @@ def observe_topics(
     """
     if admin_url is None:
         raise UsageError(
-            "Pulsar needs --admin-url, e.g. http://host:8080: only the admin REST tells whether a topic exists, and reading a missing topic"
+            "Pulsar needs --admin-url, e.g. http://host:8080: only the admin REST tells whether a"
+            " topic exists, and reading a missing topic"
             " would create it"
         )
     return PulsarObserver(url, admin_url, topics, settings)

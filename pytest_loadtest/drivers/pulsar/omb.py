@@ -180,8 +180,14 @@ KEYS: Final = OmbKeys(
             hints={
                 "webServiceUrl": "did you mean httpUrl?",
                 "adminUrl": "did you mean httpUrl?",
-                "tlsEnabled": "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port use TLS",
-                "enableTls": "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port use TLS",
+                "tlsEnabled": (
+                    "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port"
+                    " use TLS"
+                ),
+                "enableTls": (
+                    "remove it: serviceUrl pulsar+ssl://host:port and httpUrl https://host:port"
+                    " use TLS"
+                ),
                 "operationTimeout": f"{_OWN} operationTimeout: 30s",
                 "namespaceBundles": f"{_OWN} namespaceBundles: 16",
             },
@@ -203,7 +209,9 @@ KEYS: Final = OmbKeys(
                 "batchingMaxMessages": f"{_OWN} batchingMaxMessages: 1000",
                 "compression": f"{_OWN} compression: LZ4",
                 "compressionType": f"{_OWN} compression: LZ4",
-                "maxPendingMessagesAcrossPartitions": f"{_OWN} maxPendingMessagesAcrossPartitions: 50000",
+                "maxPendingMessagesAcrossPartitions": (
+                    f"{_OWN} maxPendingMessagesAcrossPartitions: 50000"
+                ),
                 "sendTimeout": f"{_OWN} sendTimeout: 30s",
                 "sendTimeoutMs": f"{_OWN} sendTimeout: 30s",
                 "chunkingEnabled": f"{_OWN} chunkingEnabled: true",
@@ -223,7 +231,9 @@ KEYS: Final = OmbKeys(
             },
             ignored={"subscriptionMode": "subscriptions are durable"},
             hints={
-                "maxTotalReceiverQueueSizeAcrossPartitions": f"{_OWN} maxTotalReceiverQueueSizeAcrossPartitions: 50000",
+                "maxTotalReceiverQueueSizeAcrossPartitions": (
+                    f"{_OWN} maxTotalReceiverQueueSizeAcrossPartitions: 50000"
+                ),
                 "ackTimeout": f"{_OWN} unackedMessagesTimeout: 10s",
                 "ackTimeoutMillis": f"{_OWN} unackedMessagesTimeout: 10s",
             },

@@ -1,4 +1,7 @@
-"""The telemetry of a Pulsar broker during a run: its ``/metrics/``, and the admin REST for what is not there."""
+"""The telemetry of a Pulsar broker during a run.
+
+Its ``/metrics/``, and the admin REST for what is not there.
+"""
 
 from __future__ import annotations
 
@@ -112,25 +115,34 @@ class Scrape:
         reasons = []
         if not self._few:
             reasons.append(
-                f"broker's counters of topics: the run has {self._count} (with partitions), at most {MOST_TOPICS} are read"
+                f"broker's counters of topics: the run has {self._count} (with partitions), at"
+                f" most {MOST_TOPICS} are read"
             )
         if self._partly:
             reasons.append(
-                f"broker's counters of topics: {self._partly} of {self._answered} answers lacked some of all {self._count}"
+                f"broker's counters of topics: {self._partly} of {self._answered} answers lacked"
+                f" some of all {self._count}"
             )
         if self._unanswered:
             reasons.append(
-                f"broker's own counters: {self._unanswered} of {self._asked} requests had no answer: {self._reason}"
+                f"broker's own counters: {self._unanswered} of {self._asked} requests had no"
+                f" answer: {self._reason}"
             )
         return reasons
 
     @property
     def version(self) -> str:
-        """The version that the brokers report: ``4.0.0``, or ``4.0.0 and 4.2.4`` if they differ; "" if it is unknown."""
+        """The version that the brokers report: ``4.0.0``, or ``4.0.0 and 4.2.4`` if they differ.
+
+        "" if it is unknown.
+        """
         return " and ".join(sorted(set(self._versions.values())))
 
     def read(self, now: int) -> dict[str, float]:
-        """Return the current columns; empty if the last request was too short ago, or without an answer."""
+        """Return the current columns.
+
+        Empty if the last request was too short ago, or without an answer.
+        """
         return self._read(now) if now >= self._not_before else {}
 
     def _read(self, now: int) -> dict[str, float]:
@@ -293,7 +305,8 @@ class Scrape:
             partitions = self._admin.partitions(topic) or 1
             if partitions > planned:
                 self.notes.append(
-                    f"{topic} has {partitions} partitions, and had {planned} when load began: the run neither sends to the new ones nor"
+                    f"{topic} has {partitions} partitions, and had {planned} when load began: the"
+                    " run neither sends to the new ones nor"
                     " receives from them"
                 )
 
@@ -324,10 +337,11 @@ def _all_known(loaded_at: tuple[Any, ...]) -> bool:
 
 
 def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return chunks/s by the broker's last update, the number of starved consumers, and of all consumers, over all these topics.
+    """Return chunks/s by the broker's last update, over all these topics.
 
-    A starved consumer takes no messages: it has no permits, or is blocked
-    because too many messages are unacknowledged.
+    The other values are the number of starved consumers, and of all consumers. A starved consumer
+    takes no messages: it has no permits, or is blocked because too many messages are
+    unacknowledged.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """
@@ -357,5 +371,8 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """Return when each topic was loaded, which is when its counters began; None for Pulsar 4.0, which does not report it."""
+    """Return when each topic was loaded, which is when its counters began.
+
+    None for Pulsar 4.0, which does not report it.
+    """
     return tuple(topic.get("topicCreationTimeStamp") for topic in topics)

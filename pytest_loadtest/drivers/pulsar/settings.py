@@ -1,4 +1,6 @@
-"""The ``driver`` section of Pulsar: the client's settings, flat, with OMB's spelling for the keys that OMB has."""
+"""The ``driver`` section of Pulsar: the client's settings, flat, with
+OMB's spelling for the keys that OMB has.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,25 @@ LIBRARY_EXPIRY: Final = MINUTE
 
 
 class ChunkingSettings(ClientSettings):
-    """Messages in chunks (PIP-37): sending messages larger than the broker takes, and receiving those that stay incomplete."""
+    """Messages in chunks (PIP-37): sending messages larger than the broker takes, and receiving
+    those that stay incomplete.
+    """
 
     chunking_enabled: bool = False
-    """Send messages larger than the broker's maxMessageSize in chunks. Needs batchingEnabled: false, and persistent topics."""
+    """Send messages larger than the broker's maxMessageSize in chunks. Needs batchingEnabled:
+    false, and persistent topics."""
     max_pending_chunked_message: Count = 10
-    """Incomplete messages that one consumer (and partition) may have; for one more, the oldest is given up."""
+    """Incomplete messages that one consumer (and partition) may have;
+    for one more, the oldest is given up."""
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
-    """Acknowledge a message that is given up because of that limit, which loses it; otherwise it stays unacknowledged."""
+    """Acknowledge a message that is given up because of that limit, which
+    loses it; otherwise it stays unacknowledged."""
     unacked_messages_timeout: Duration = 0
-    """Time after which unacknowledged messages are redelivered; 0: not while the consumer is connected. pulsar-client: 10s or more."""
+    """Time after which unacknowledged messages are redelivered; 0: not while the consumer is
+    connected. pulsar-client: 10s or more."""
     expire_time_of_incomplete_chunked_message: PositiveDuration = LIBRARY_EXPIRY
-    """Time after which an incomplete message is acknowledged, which loses it: its producer is gone. pulsar-client: always 1min."""
+    """Time after which an incomplete message is acknowledged, which loses it: its producer is
+    gone. pulsar-client: always 1min."""
 
 
 TICK: Final = "delayedDeliveryTickTimeMillis"
@@ -46,7 +55,8 @@ class Persistence(Section):
     """
 
     ensemble_size: Count | None = None
-    """Bookies for each ledger. More than exist is an error; on a broker that the run started fewer are applied, and reported."""
+    """Bookies for each ledger. More than exist is an error; on a broker that the run started
+    fewer are applied, and reported."""
     write_quorum: Count | None = None
     """Copies of each entry."""
     ack_quorum: Count | None = None
@@ -56,10 +66,13 @@ class Persistence(Section):
 
 
 class Authentication(Section):
-    """The client's credentials. Secrets are left out of results; prefer the keys that name a file."""
+    """The client's credentials. Secrets are left out of results;
+    prefer the keys that name a file.
+    """
 
     plugin: Literal["token", "basic", "oauth2", "tls"]
-    """token: token or tokenFile. basic: userId, and password or passwordFile. oauth2: issuerUrl, privateKey. tls: certFile, keyFile."""
+    """token: token or tokenFile. basic: userId, and password or passwordFile. oauth2: issuerUrl,
+    privateKey. tls: certFile, keyFile."""
     token: str | None = Field(default=None, exclude=True, repr=False)
     """The token itself."""
     token_file: str | None = None
@@ -133,7 +146,8 @@ class PulsarSettings(ChunkingSettings):
     max_pending_messages: int = Field(
         ge=0, default_factory=lambda data: _pending(data.get("pending_queue_size"))
     )
-    """Most messages of one producer (and partition) in flight; 0: only clientMemoryLimitMB bounds them."""
+    """Most messages of one producer (and partition) in flight; 0:
+    only clientMemoryLimitMB bounds them."""
     max_pending_messages_across_partitions: Count = 50_000
     """Most messages of one producer in flight, over all partitions."""
     compression: Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"] = "NONE"
@@ -155,7 +169,8 @@ class PulsarSettings(ChunkingSettings):
     tls_allow_insecure_connection: bool = False
     """Accept any certificate."""
     tls_enable_hostname_verification: bool = True
-    """Check that the certificate names the host, for the admin REST too. Pulsar's own clients and OMB do not check it by default."""
+    """Check that the certificate names the host, for the admin REST too. Pulsar's own clients
+    and OMB do not check it by default."""
 
     def window(self, partitions: int) -> int:
         """Return the most messages of one producer in flight; 0: only memory bounds them."""
@@ -165,9 +180,9 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def memory_limit(self) -> int | None:
-        """Most bytes in flight over all producers of a worker; OMB's default if the profile bounds nothing.
+        """Most bytes in flight over all producers of a worker; None: no limit.
 
-        None: no limit.
+        If the profile bounds nothing, it is OMB's default.
         """
         limit = self.client_memory_limit_mb
         if limit is None and not self.max_pending_messages:
@@ -182,7 +197,9 @@ class PulsarSettings(ChunkingSettings):
         )
 
     def connections(self, producers: int, consumers: int, workers: int) -> int:
-        """Return the connections to a target of one broker: all producers and consumers of a worker share its connections."""
+        """Return the connections to a target of one broker: all producers and consumers of a
+        worker share its connections.
+        """
         return min(producers + consumers, workers) * self.connections_per_broker
 
     def unchecked_host(self, urls: Iterable[str]) -> str | None:
@@ -192,7 +209,10 @@ class PulsarSettings(ChunkingSettings):
             return f"driver.tlsAllowInsecureConnection is true: {ANY_CERTIFICATE}"
         if self.tls_enable_hostname_verification:
             return None
-        return f"driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does not name it: {ANY_NAME}"
+        return (
+            "driver.tlsEnableHostnameVerification is false, as in a driver file of OMB that does"
+            f" not name it: {ANY_NAME}"
+        )
 
     def outage_notes(self, broker: Mapping[str, Any]) -> Iterable[str]:
         """Return when too few bookies ran to store messages."""
@@ -204,7 +224,9 @@ class PulsarSettings(ChunkingSettings):
         return bookie_outage_notes(broker, ensemble_size, ack_quorum)
 
     def unordered(self, *, consumers: int, keyed: bool) -> tuple[str, str] | None:
-        """Return why order is not judged, and the remedy; None on Exclusive and Failover, and with keys on Key_Shared."""
+        """Return why order is not judged, and the remedy; None on Exclusive and Failover, and
+        with keys on Key_Shared.
+        """
         if self.subscription_type == "Key_Shared":
             return (
                 None
@@ -239,11 +261,15 @@ class PulsarSettings(ChunkingSettings):
 
     @property
     def incomplete_messages(self) -> int | None:
-        """Incomplete messages in chunks that one consumer and partition may have; None without chunks."""
+        """Incomplete messages in chunks that one consumer and
+        partition may have; None without chunks.
+        """
         return self.max_pending_chunked_message if self.chunking_enabled else None
 
     def batch(self, rate: float, partitions: int, size: float, *, keyed: bool) -> float:
-        """Return the messages in a batch: those sent during ``batchingMaxPublishDelayMs``, within the limits of a batch."""
+        """Return the messages in a batch: those sent during ``batchingMaxPublishDelayMs``,
+        within the limits of a batch.
+        """
         if not self.batching_enabled:
             return 1.0
         waiting = rate * self.batching_max_publish_delay_ms * MILLISECOND / SECOND

@@ -1,4 +1,6 @@
-"""The profile's keys as all clients of Pulsar read them: windows, batching, and the report of applied and unapplied keys.
+"""The profile's keys as all clients of Pulsar read them.
+
+Windows, batching, and the report of applied and unapplied keys.
 
 This module imports no client library: see
 :mod:`~pytest_loadtest.drivers.pulsar.library.client` for pulsar-client's part.

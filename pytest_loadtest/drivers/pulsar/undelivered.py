@@ -1,4 +1,7 @@
-"""The deliveries of a run that Pulsar still has to make, by the statistics of the run's topics (docs/decisions/032)."""
+"""The deliveries of a run that Pulsar still has to make.
+
+They are known from the statistics of the run's topics (docs/decisions/032).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ MOST_TOPICS: Final = 64
 
 
 def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:
-    """Ask for the statistics of each of the run's own persistent topics; None for other topics, for too many, and without an admin REST.
+    """Ask for the statistics of each of the run's own persistent topics.
+
+    None for other topics, for too many, and without an admin REST.
 
     :raises TargetError: the broker refuses or does not answer.
     :raises LookupError: the answer lacks a count.

@@ -53,14 +53,35 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     """
 
     __slots__ = (
-        "_inbound", "_last_in", "_last_out", "_pinged", "_requested", "_session", "_welcomed", "held", "largest", "needed",
-        "number", "receives", "rest", "user",
-    )  # fmt: skip
+        "_inbound",
+        "_last_in",
+        "_last_out",
+        "_pinged",
+        "_requested",
+        "_session",
+        "_welcomed",
+        "held",
+        "largest",
+        "needed",
+        "number",
+        "receives",
+        "rest",
+        "user",
+    )
 
     def __init__(
-        self, inbound: ReadSink, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, *, number: int, name: str, client_id: str,
-        subscription: str | None, source: str | None,
-    ) -> None:  # fmt: skip
+        self,
+        inbound: ReadSink,
+        loop: Loop,
+        endpoint: BrokerEndpoint,
+        options: ClientOptions,
+        *,
+        number: int,
+        name: str,
+        client_id: str,
+        subscription: str | None,
+        source: str | None,
+    ) -> None:
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.number = number
         self._inbound = inbound
@@ -122,7 +143,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.end_attempt(sock.ending)
 
     def end_attempt(self, reason: str) -> None:
-        """End this attempt to connect, or this connection; another one follows unless the connection has ended."""
+        """End this attempt to connect, or this connection.
+
+        Another one follows unless the connection has ended.
+        """
         # Messages and answers that arrived before the end still
         # count. Handling them may close the socket.
         if self.socket is not None:
@@ -137,7 +161,10 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.socket.put(data)
 
     def write(self, data: bytes, now: int) -> bool:
-        """Write bytes at once, after the gathered ones; return False if the kernel did not take all: then :meth:`flush` continues."""
+        """Write bytes at once, after the gathered ones.
+
+        Return False if the kernel did not take all: then :meth:`flush` continues.
+        """
         sock = self.socket
         if sock is None or self._dialling or not sock.write_now(data):
             return False
@@ -264,9 +291,11 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             self.held.clear()
         properties = packet.properties
         self._accepted(
-            properties.get("receive_maximum", MOST_INFLIGHT), properties.get("topic_alias_maximum", 0), properties.get("server_keep_alive"),
+            properties.get("receive_maximum", MOST_INFLIGHT),
+            properties.get("topic_alias_maximum", 0),
+            properties.get("server_keep_alive"),
             packet.session_present,
-        )  # fmt: skip
+        )
 
     def _send_subscribe(self, topic_filter: str) -> None:
         self._requested = packets.SUBACK
@@ -367,7 +396,10 @@ def connect_packet(options: ClientOptions, client_id: str, *, again: bool) -> by
 def connack_rejection(options: ClientOptions, answer: packets.Connack) -> str | None:
     """Return why the client cannot use this broker, or None if it can."""
     if answer.reason:
-        return f"the broker rejected the connection: {reason_text(packets.CONNACK, answer.reason, options.version)}"
+        return (
+            "the broker rejected the connection:"
+            f" {reason_text(packets.CONNACK, answer.reason, options.version)}"
+        )
     return missing_feature(options, answer.properties.get)
 
 

@@ -43,14 +43,27 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         self._inbound = Inbound(self._options.version, self._arrivals)
 
     def _connect(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        self,
+        loop: Loop,
+        endpoint: BrokerEndpoint,
+        options: ClientOptions,
+        name: str,
+        client_id: str,
+        subscription: str | None,
         source: str | None,
-    ) -> NativeConnection:  # fmt: skip
+    ) -> NativeConnection:
         loop.settle = self._inbound.settle
         return NativeConnection(
-            self._inbound, loop, endpoint, options, number=next(self._numbers), source=source, name=name, client_id=client_id,
+            self._inbound,
+            loop,
+            endpoint,
+            options,
+            number=next(self._numbers),
+            source=source,
+            name=name,
+            client_id=client_id,
             subscription=subscription,
-        )  # fmt: skip
+        )
 
     def _clear_retained(self) -> None:
         clients = self._clients

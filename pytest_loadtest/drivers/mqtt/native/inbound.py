@@ -1,5 +1,6 @@
-"""Decoding of what all connections of a driver have read: messages go to the consumers, acknowledgements to the producers, other packets
-to their connections.
+"""Decoding of what all connections of a driver have read.
+
+Messages go to the consumers, acknowledgements to the producers, other packets to their connections.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
         Sequence[Answer],
         Sequence[Packet],
     ]
-    """The complete packets of a read: number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released by
-    the broker, acknowledgements to write, answers for the producer, other packets."""
+    """The complete packets of a read.
+
+    They are the number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released
+    by the broker, acknowledgements to write, answers for the producer, other packets."""
 
 
 IDENTIFIER_IN_USE: Final = (
@@ -102,7 +105,10 @@ class Inbound:
                     connection.handle_packet(packet)
 
     def _decode_read(self, connection: NativeConnection, read: bytes) -> _Decoded | None:
-        """Return the packets that a read completes; None: there is none, or the connection is over."""
+        """Return the packets that a read completes.
+
+        None: there is none, or the connection is over.
+        """
         # A packet of an earlier read has ended the connection.
         if connection.socket is None:
             return None
@@ -174,7 +180,9 @@ def _without_second_copies(
     messages: Sequence[Message],
     arrivals: Sequence[Arrival],
 ) -> Sequence[Arrival]:
-    """Return the arrivals that are not second copies of a held QoS 2 message, and hold the new ones.
+    """Return the arrivals that are not second copies of a held QoS 2 message.
+
+    The new ones are held from now on.
 
     :param exact: packet ids of the messages at QoS 2.
     """
@@ -214,7 +222,9 @@ _CORRUPT = int(Flag.CORRUPT)
 
 
 class ArrivalColumns:
-    """Received messages of all consumers, collected until they are taken; messages of a consumer without a place wait until it has one.
+    """Received messages of all consumers, collected until they are taken.
+
+    Messages of a consumer without a place wait until it has one.
 
     :param checksum: verify the checksum of bodies.
     """
@@ -238,7 +248,10 @@ class ArrivalColumns:
             )
 
     def make_arrivals(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
-        """Return the arrivals of these messages in ``data``; they can be added for several consumers."""
+        """Return the arrivals of these messages in ``data``.
+
+        They can be added for several consumers.
+        """
         arrivals = []
         for _, dup, _, start, end in messages:
             flags = _REDELIVERED if dup else 0
@@ -248,7 +261,10 @@ class ArrivalColumns:
         return arrivals
 
     def add(self, number: int, time: int, lag: int, arrivals: Sequence[Arrival]) -> None:
-        """Add messages of the connection with this number that arrived at ``time``, and were read ``lag`` ns later (-1: unknown)."""
+        """Add messages of the connection with this number.
+
+        They arrived at ``time``, and were read ``lag`` ns later (-1: unknown).
+        """
         for arrival in arrivals:
             self._waiting.append((number, time, lag, arrival))
 

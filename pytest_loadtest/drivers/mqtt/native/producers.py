@@ -1,4 +1,7 @@
-"""The producers of the native driver: bursts become packets, grouped by connection, and answers are assigned to their rows."""
+"""The producers of the native driver.
+
+Bursts become packets, grouped by connection, and answers are assigned to their rows.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,9 @@ class NativeMqttProducers:
         return self._fronts.setdefault(topic, _Fronts(self._first, topic, 2 if self._qos else 0))
 
     def properties(self, allowed: int) -> tuple[bytes, bool]:
-        """Return the encoded properties of each message on a connection, and True if the topic has an alias.
+        """Return the encoded properties of each message on a connection.
+
+        The second value is True if the topic has an alias.
 
         :param allowed: number of aliases that the broker allows.
         """
@@ -118,7 +123,10 @@ class NativeMqttProducers:
 
 
 class _Fronts(dict[int, bytes]):
-    """The starts of PUBLISH packets up to the topic, by the size of properties and payload together."""
+    """The starts of PUBLISH packets up to the topic.
+
+    There is one for each size of properties and payload together.
+    """
 
     # Packets of one size have the same start, so each start is encoded once.
 
@@ -145,9 +153,24 @@ class _Producer(ConnectionUser):
     """The producer of one stream. :ivar starved: the last burst had messages that found no room."""
 
     __slots__ = (
-        "_all", "_connection", "_fronts", "_idle_since", "_later", "_messages", "_most", "_name", "_next", "_properties", "_qos",
-        "_released", "_resends", "_room", "_rows", "_unwritten", "starved",
-    )  # fmt: skip
+        "_all",
+        "_connection",
+        "_fronts",
+        "_idle_since",
+        "_later",
+        "_messages",
+        "_most",
+        "_name",
+        "_next",
+        "_properties",
+        "_qos",
+        "_released",
+        "_resends",
+        "_room",
+        "_rows",
+        "_unwritten",
+        "starved",
+    )
 
     def __init__(
         self,
@@ -175,9 +198,8 @@ class _Producer(ConnectionUser):
         # the order in which they were first sent.
         self._rows: dict[int, int] = {}
         self._messages: dict[int, bytes] = {}
-        self._released: dict[
-            int, bool
-        ] = {}  # packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect
+        # Packet ids whose PUBREC was received (QoS 2) → PUBREL was sent again after a reconnect.
+        self._released: dict[int, bool] = {}
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: list[
             tuple[int, int]
@@ -265,7 +287,8 @@ class _Producer(ConnectionUser):
     def answered(self, kind: int, packet_id: int, reason: int, time: int) -> bool:
         if not self._is_due(kind, packet_id):
             self._connection.reject(
-                f"packet {kind} for packet identifier {packet_id}, not the answer that a message at QoS {self._qos} needs"
+                f"packet {kind} for packet identifier {packet_id}, not the answer that a message"
+                f" at QoS {self._qos} needs"
             )
             return False
         # The broker has completed a message whose PUBREL it gets a second time, and forgotten its
@@ -292,7 +315,10 @@ class _Producer(ConnectionUser):
         return False
 
     def _is_due(self, kind: int, packet_id: int) -> bool:
-        """Return whether this is an answer that a message in flight waits for; for others any answer may be late."""
+        """Return whether this is an answer that a message in flight waits for.
+
+        For others any answer may be late.
+        """
         # PUBACK ends a message at QoS 1; PUBREC with a failure, or PUBCOMP after PUBREC, ends one
         # at QoS 2 (MQTT 5, 4.3.2 and 4.3.3).
         if packet_id not in self._rows:
@@ -328,7 +354,7 @@ class _Producer(ConnectionUser):
             self._answer(rows, self._all.now(), _FAILED)
 
     def came_up(self, session: bool) -> None:
-        """Send unacknowledged messages again, in the order in which they were first sent (MQTT 5, 4.4)."""
+        """Send unacknowledged messages again, in their first order (MQTT 5, 4.4)."""
         connection = self._connection
         self._properties, aliased = self._all.properties(connection.topic_aliases)
         # Aliases are valid for one connection (MQTT 5, 3.3.2.3.4),

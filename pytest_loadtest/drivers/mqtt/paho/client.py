@@ -1,4 +1,7 @@
-"""paho-mqtt as this driver uses it: clients with some internal steps replaced, and their sockets."""
+"""paho-mqtt as this driver uses it.
+
+It has clients with some internal steps replaced, and their sockets.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,10 @@ _SPELLED: Final = {
 
 
 class PahoClient(paho.Client):
-    """paho's client with four internal steps replaced: the socket, the notice of resends, the properties of a message (also when it is
-    sent again), and the meaning of a PUBREC with a failure.
+    """paho's client with four internal steps replaced.
+
+    The socket, the notice of resends, the properties of a message (also when it is sent again), and
+    the meaning of a PUBREC with a failure.
     """
 
     prepared: PacketSocket
@@ -42,13 +47,17 @@ class PahoClient(paho.Client):
     requested_keep_alive: int
     """Seconds."""
     on_resend: Callable[[int], None] | None = None
-    """Called with the packet id of each message that is sent again after a reconnect; not for a PUBREL, which carries no message."""
+    """Called with the packet id of each message that is sent again after a reconnect.
+
+    Not for a PUBREL, which carries no message."""
     plain: Properties | None = None
     """Properties of a message without a topic alias. A client has one topic."""
     with_alias: Properties | None = None
     """Properties of a message with a topic alias."""
     released_again: frozenset[int] = frozenset()
-    """Packet ids whose PUBREL is sent again on this connection, to a broker that still has the session."""
+    """Packet ids whose PUBREL is sent again on this connection.
+
+    The broker still has the session."""
     _aliased = _named = False
 
     def begin(self, *, aliased: bool, session: bool) -> None:
@@ -74,9 +83,16 @@ class PahoClient(paho.Client):
         return self.prepared
 
     def _send_publish(
-        self, mid: int, topic: bytes, payload: bytes | bytearray = b"", qos: int = 0, retain: bool = False, dup: bool = False,
-        info: paho.MQTTMessageInfo | None = None, properties: Properties | None = None,
-    ) -> MQTTErrorCode:  # fmt: skip
+        self,
+        mid: int,
+        topic: bytes,
+        payload: bytes | bytearray = b"",
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        info: paho.MQTTMessageInfo | None = None,
+        properties: Properties | None = None,
+    ) -> MQTTErrorCode:
         if dup and self.on_resend is not None:
             self.on_resend(mid)
         properties = self.with_alias if self._aliased else self.plain
@@ -100,7 +116,8 @@ class PahoClient(paho.Client):
             mid = int.from_bytes(packet[:2], "big")
             if mid in self._out_messages:
                 rejected = _rejection(packet[2])
-                return self._do_on_publish(mid, rejected, Properties(PacketTypes.PUBREC))  # type: ignore[no-untyped-call]
+                properties = Properties(PacketTypes.PUBREC)  # type: ignore[no-untyped-call]
+                return self._do_on_publish(mid, rejected, properties)
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return super()._handle_pubrec()
 
@@ -119,8 +136,12 @@ def make_paho_client(
     clean = None if options.v5 else options.clean_start
     protocol = MQTTProtocolVersion(options.version)
     client = PahoClient(
-        CallbackAPIVersion.VERSION2, client_id, clean_session=clean, protocol=protocol, reconnect_on_failure=False
-    )  # fmt: skip
+        CallbackAPIVersion.VERSION2,
+        client_id,
+        clean_session=clean,
+        protocol=protocol,
+        reconnect_on_failure=False,
+    )
     client.requested_keep_alive = options.keep_alive
     # 0 means no limit: the producer keeps the window. With a limit, paho
     # scans all messages in flight at every answer.
@@ -183,7 +204,10 @@ def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
 
 
 def missing_paho_feature(options: ClientOptions, properties: Properties | None) -> str | None:
-    """Apply :func:`~pytest_loadtest.drivers.mqtt.options.missing_feature` to a CONNACK's properties as paho spells them."""
+    """Return the feature that a CONNACK's properties rule out, as ``missing_feature`` does.
+
+    paho has its own spelling of the properties.
+    """
     return missing_feature(
         options, lambda name, default: getattr(properties, _SPELLED[name], default)
     )
@@ -224,7 +248,10 @@ class PacketSocket(BrokerSocket):
         return self._read < len(self._in) or (self.ended and not self.closed)
 
     def flush(self) -> int:
-        """Write as much as the kernel takes; return the number of QoS 0 PUBLISH packets of which the last byte is now written."""
+        """Write as much as the kernel takes.
+
+        Return the number of QoS 0 PUBLISH packets of which the last byte is now written.
+        """
         if self._out:
             self.write()
         done = 0

@@ -42,9 +42,15 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
     """
 
     def __init__(
-        self, loop: Loop, endpoint: BrokerEndpoint, options: ClientOptions, name: str, client_id: str, subscription: str | None,
+        self,
+        loop: Loop,
+        endpoint: BrokerEndpoint,
+        options: ClientOptions,
+        name: str,
+        client_id: str,
+        subscription: str | None,
         source: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
@@ -145,14 +151,16 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         if self.on_lost is not None:
             self.on_lost()
 
-    # --- paho's callbacks. They never raise; packets that they queue are written after paho has returned.
+    # --- paho's callbacks. They never raise; packets that they queue are
+    # written after paho has returned.
 
     def _on_message(self, _client: Client, _data: object, message: MQTTMessage) -> None:
         self.arrived += 1
         arrivals = self._arrivals
         arrivals.place.append(self._place)
         arrivals.time.append(self._loop.clock())
-        arrivals.payload.append(message.payload)  # type: ignore[arg-type]  # paho's parser makes bytes only
+        # paho's parser makes bytes only.
+        arrivals.payload.append(message.payload)  # type: ignore[arg-type]
         arrivals.flags.append(_REDELIVERED if message.dup else 0)
 
     def _on_connect(

@@ -1,4 +1,7 @@
-"""The producers of the paho driver: bursts become single messages for paho, and answers become columns."""
+"""The producers of the paho driver.
+
+Bursts become single messages for paho, and answers become columns.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ class PahoProducers:
         return np.array(sorted(rejected), np.int64) if rejected else None
 
     def _divide(self, streams: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the positions of messages that fit into the windows of their streams, and of those that do not."""
+        """Return the positions of messages that fit into the windows of their streams.
+
+        The second value are those of the others.
+        """
         room: dict[int, int] = {}
         fitting: list[int] = []
         rejected: list[int] = []
@@ -73,7 +79,10 @@ class PahoProducers:
         return fitting, rejected
 
     def _send(self, burst: Burst, positions: list[int]) -> list[int]:
-        """Publish the messages at these positions; return the positions of those that could not be sent after all."""
+        """Publish the messages at these positions.
+
+        Return the positions of those that could not be sent after all.
+        """
         part = slice(None) if len(positions) == len(burst) else np.array(positions)
         pool = self._context.pool
         stream = burst.stream[part]
@@ -104,7 +113,10 @@ class PahoProducers:
     def _publish(
         self, chunk: Sequence[tuple[int, int, bytes]], sent: list[int], idle: list[int]
     ) -> None:
-        """Publish each message (stream, row, payload) of a chunk, and append its times to ``sent`` and ``idle``: 0 if it cannot be sent."""
+        """Publish each message (stream, row, payload) of a chunk.
+
+        Its times are appended to ``sent`` and ``idle``: 0 if it cannot be sent.
+        """
         # All messages of one stream are written together, right after the last one in the chunk.
         last = {stream: position for position, (stream, _, _) in enumerate(chunk)}
         for position, (stream, row, message) in enumerate(chunk):

@@ -97,11 +97,17 @@ def client_authentication(auth: Authentication) -> Any:
 def not_connected(
     what: str, url: str, settings: PulsarSettings, error: pulsar.PulsarException
 ) -> TargetError:
-    """Return the error for a client that could not connect: the client's own message, and the reason if it can be found."""
+    """Return the error for a client that could not connect.
+
+    The client's own message, and the reason if it can be found.
+    """
     blind = isinstance(error, pulsar.Timeout | pulsar.ConnectError | pulsar.AuthenticationError)
     reason = explain_connect_error(url, settings) if blind else None
     if reason is None and isinstance(error, pulsar.ConnectError) and url.startswith("pulsar+ssl:"):
-        reason = f"this address accepts the client: do the brokers that it names have certificates with these names? If not: {NAME_REMEDY}"
+        reason = (
+            "this address accepts the client: do the brokers that it names have certificates with"
+            f" these names? If not: {NAME_REMEDY}"
+        )
     if isinstance(error, pulsar.AuthorizationError):
         reason = NOT_AUTHORIZED
     return TargetError(
@@ -110,7 +116,10 @@ def not_connected(
 
 
 def close(clients: Sequence[Any]) -> list[threading.Thread]:
-    """Disconnect, whether or not the broker answers. :returns: the threads that disconnect, which have ended or end soon."""
+    """Disconnect, whether or not the broker answers.
+
+    :returns: the threads that disconnect, which have ended or end soon.
+    """
     closers = [
         threading.Thread(target=_close, args=(client,), name="pulsar-close", daemon=True)
         for client in clients
@@ -153,7 +162,9 @@ def count_partitions(client: Any, url: str, topic: str) -> int | None:
 def unsubscribe_as_consumer(
     url: str, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]
 ) -> None:
-    """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
+    """Delete subscriptions without consumers, by subscribing.
+
+    Without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
@@ -165,7 +176,8 @@ def unsubscribe_as_consumer(
             ).unsubscribe()
     except pulsar.PulsarException as error:
         raise TargetError(
-            f"the subscription {subscription!r} of {topic} is left at {url}, delete it there: {error}"
+            f"the subscription {subscription!r} of {topic} is left at {url}, delete it there:"
+            f" {error}"
         ) from error
     finally:
         close([client])
@@ -257,7 +269,9 @@ def library_unapplied_keys(settings: PulsarSettings) -> dict[str, str]:
     ):
         return {}
     return {
-        "expireTimeOfIncompleteChunkedMessage": f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"
+        "expireTimeOfIncompleteChunkedMessage": (
+            f"pulsar-client has no option for it, and waits {exact_duration(LIBRARY_EXPIRY)}"
+        )
     }
 
 

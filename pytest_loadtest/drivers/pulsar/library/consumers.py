@@ -1,4 +1,6 @@
-"""The consumers of one worker on pulsar-client: their places and messages, and attaching and detaching during load.
+"""The consumers of one worker on pulsar-client.
+
+Their places and messages, and attaching and detaching during load.
 
 Each attach and each detach has a thread of its own, because pulsar-client blocks for both.
 """
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Copy = tuple[int, int, bytes, int, int, int]
-    "Place of the consumer, time of arrival, the first bytes, size, order, flags: see :class:`~pytest_loadtest.drivers.base.Received`."
+    """Place of the consumer, time of arrival, the first bytes, size, order, flags.
+
+    See :class:`~pytest_loadtest.drivers.base.Received`."""
 
 
 class _Attached(NamedTuple):
@@ -135,7 +139,10 @@ class PulsarConsumers:
         self._start("pulsar-detach", lambda: _close_all(leaving))
 
     def pause(self, places: Sequence[int]) -> None:
-        """Stop taking messages from the client; ``receiverQueueSize`` bounds what it fetches ahead."""
+        """Stop taking messages from the client.
+
+        ``receiverQueueSize`` bounds what it fetches ahead.
+        """
         for place in places:
             self._consumers[place].pause()
 
@@ -145,7 +152,10 @@ class PulsarConsumers:
             self._consumers[place].resume()
 
     def take(self) -> Received | None:
-        """Return the messages since the last call, or None; those of new consumers wait until :meth:`attached` has returned the places."""
+        """Return the messages since the last call, or None.
+
+        Those of new consumers wait until :meth:`attached` has returned the places.
+        """
         copies = self._early + [self._copies.popleft() for _ in range(len(self._copies))]
         self._early = []
         if self._unreported:
@@ -159,7 +169,10 @@ class PulsarConsumers:
         return [consumer.name for consumer in self._consumers.values() if not consumer.connected]
 
     def expect_close(self) -> None:
-        """Expect that the clients are closed: the errors that the threads then get are no failures."""
+        """Expect that the clients are closed.
+
+        The errors that the threads then get are no failures.
+        """
         for consumer in [
             *self._consumers.values(),
             *self._leaving,
@@ -325,13 +338,18 @@ class PulsarConsumer:
         self._go.set()
 
     def leave(self) -> None:
-        """Begin to end the thread, at a point from which no acknowledged message is delivered again: see :meth:`close`."""
+        """Begin to end the thread.
+
+        It ends at a point from which no acknowledged message is delivered again: see :meth:`close`.
+        """
         self._leave_by = self._clock() + RECEIVE_TIMEOUT * MILLISECOND
         self._leaving = self._halted = True
         self._go.set()
 
     def close(self) -> None:
-        """Wait for the thread after :meth:`leave`, then close: the broker gives unacknowledged messages to other consumers.
+        """Wait for the thread after :meth:`leave`, then close.
+
+        The broker gives unacknowledged messages to other consumers.
 
         Blocks.
         """
@@ -341,7 +359,7 @@ class PulsarConsumer:
             self._client.close()
 
     def _in_begun_batch(self, message: Any) -> bool:
-        """Return whether the message belongs to a batch of which messages were taken before the leave."""
+        """Return whether messages of the same batch were taken before the leave."""
         # The broker delivers a batch again as a whole as long as one of its messages is not
         # acknowledged. So a begun batch is received to its end; in each partition the first message
         # of the next entry shows that the end was reached.

@@ -1,4 +1,6 @@
-"""The Pulsar driver on pulsar-client for Python: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
+"""The Pulsar driver on pulsar-client for Python.
+
+See :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
 With an admin URL each run has a namespace of its own, ``<namespacePrefix>-<run>``, which is deleted
 with everything in it afterwards. Without one, topics are created on use in ``public/default``,
@@ -149,7 +151,10 @@ class PulsarDriver:
         return {}
 
     def disconnected(self) -> str | None:
-        """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
+        """Return the first producer or consumer that is not connected at present.
+
+        The number of the others follows. None if all are connected.
+        """
         names = self._producers.disconnected() + self._consumers.disconnected()
         if not names:
             return None
@@ -206,7 +211,10 @@ class PulsarDriver:
         )._producer
 
     def _order(self, partitions: int) -> Callable[[Any], int] | None:
-        """Return the function that gives the group in which order is judged; None: only the stream."""
+        """Return the function that gives the group in which order is judged.
+
+        None: only the stream.
+        """
         # Needed also if order is not judged: messages that arrive interleaved from several
         # partitions would look like second copies, and every drain would wait for more of them.
         if self._context.ordered and self._settings.subscription_type == "Key_Shared":

@@ -1,4 +1,6 @@
-"""The producers of one worker on pulsar-client: messages are sent one by one, accounting is done in bulk.
+"""The producers of one worker on pulsar-client.
+
+Messages are sent one by one, accounting is done in bulk.
 
 The driver uses the client's compiled producers: the Python wrapper around them checks eleven
 argument types per message, a tenth of the cost of sending one. The client's threads run our code
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Answer = tuple[int, int, int, int, Any]
-    """Row, index of the producer here, bytes of the message, time of the answer, the client's result."""
+    """Row, index of the producer here, bytes of the message, time and result of the answer."""
 
     Taken = slice | NDArray[np.bool_]
     """Index of the messages of a burst that are sent now."""
@@ -120,7 +122,10 @@ class PulsarProducers:
     def _send_each(
         self, burst: Burst, taken: Taken, indexes: list[int], sizes: list[int]
     ) -> list[int]:
-        """Send each message through the client, with a callback of its own. :returns: the send times, ns."""
+        """Send each message through the client, with a callback of its own.
+
+        :returns: the send times, ns.
+        """
         pool = self._pool
         payload = burst.payload[taken]
         heads = encode_heads(

@@ -1,4 +1,6 @@
-"""The driver on Pulsar's wire protocol: columns from the engine to the socket, one epoll loop per worker, no threads.
+"""The driver on Pulsar's wire protocol.
+
+Columns from the engine to the socket, one epoll loop per worker, no threads.
 
 Bottom up: :mod:`~pytest_loadtest.drivers.pulsar.native.link` is one connection,
 :mod:`~pytest_loadtest.drivers.pulsar.native.cluster` has all

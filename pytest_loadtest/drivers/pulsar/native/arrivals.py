@@ -54,7 +54,10 @@ class Arrival(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Messages of some arrivals: number and message count per arrival; the other columns per message."""
+    """Messages of some arrivals: number and message count per arrival.
+
+    The other columns per message.
+    """
 
     numbers: list[int]
     counts: list[int]
@@ -65,7 +68,8 @@ class _Part(NamedTuple):
 
 
 class ArrivalReader:
-    """:param damaged: the head, in the full form, of the message that represents an unreadable entry.
+    """:param damaged: the head, in the full form, of the message that represents an unreadable
+        entry.
     :param checksum: verify bodies.
     :param keyed: order is judged by key.
     """
@@ -108,7 +112,10 @@ class ArrivalReader:
     def _read_even(
         self, came: Sequence[Arrival], numbers: list[int], front: bytes, length: int, odd: list[int]
     ) -> _Part:
-        """Read arrivals whose messages all begin with the same bytes ``front``; append the arrivals with other messages to ``odd``."""
+        """Read arrivals whose messages all begin with the same bytes ``front``.
+
+        Append the arrivals with other messages to ``odd``.
+        """
         before = len(front)
         blocks = [
             np.frombuffer(came[number].data, np.uint8).reshape(-1, length) for number in numbers

@@ -1,4 +1,7 @@
-"""A producer or consumer at one partition: it looks up its broker, is created there, and reconnects after a loss, with back-off."""
+"""A producer or consumer at one partition.
+
+It looks up its broker, is created there, and reconnects after a loss, with back-off.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,16 @@ _LONGEST_FRUITLESS: Final = 2 * SECOND
 # Errors for which a retry does not help: the run fails with the first one.
 _FINAL: Final = frozenset(
     {
-        api.AuthenticationError, api.AuthorizationError, api.UnsupportedVersionError, api.TopicTerminatedError, api.InvalidTopicName,
-        api.IncompatibleSchema, api.NotAllowedError, api.ProducerFenced,
+        api.AuthenticationError,
+        api.AuthorizationError,
+        api.UnsupportedVersionError,
+        api.TopicTerminatedError,
+        api.InvalidTopicName,
+        api.IncompatibleSchema,
+        api.NotAllowedError,
+        api.ProducerFenced,
     }
-)  # fmt: skip
+)
 
 
 class _State(enum.Enum):
@@ -39,7 +48,8 @@ class _State(enum.Enum):
 
 
 class Attachment(ABC):
-    """:param topic: full name, with the partition. :param number: unique among producers, or among consumers.
+    """:param topic: full name, with the partition.
+    :param number: unique among producers, or among consumers.
     :param name: for error messages, "producer of stream 3".
     :ivar link: the connection on which it is established; None while it is not.
     :ivar progress: a message came through since it was last
@@ -47,9 +57,21 @@ class Attachment(ABC):
     """
 
     __slots__ = (
-        "_assigned", "_cluster", "_delay", "_give_up", "_proxied", "_state", "_trying", "established", "link", "name", "number", "progress",
-        "reason", "topic",
-    )  # fmt: skip
+        "_assigned",
+        "_cluster",
+        "_delay",
+        "_give_up",
+        "_proxied",
+        "_state",
+        "_trying",
+        "established",
+        "link",
+        "name",
+        "number",
+        "progress",
+        "reason",
+        "topic",
+    )
     kind: ClassVar[str]
 
     def __init__(self, cluster: Cluster, topic: str, number: int, name: str) -> None:
@@ -162,7 +184,8 @@ class Attachment(ABC):
         if refused.error == api.TopicNotFound and self.established:
             return f"{self.name}: {self.topic} does not exist any more: {refused.message}"
         remedy = f": {NOT_AUTHORIZED}" if refused.error == api.AuthorizationError else ""
-        return f"{self.name} cannot {'go on' if self.established else f'connect to {self._cluster.url}'}: {refused.message}{remedy}"
+        failed = "go on" if self.established else f"connect to {self._cluster.url}"
+        return f"{self.name} cannot {failed}: {refused.message}{remedy}"
 
     # --- losing and leaving
 
@@ -192,7 +215,11 @@ class Attachment(ABC):
         self._cluster.after(0 if at_once else self._delay, self._retry)
 
     def leave(self) -> BrokerLink | None:
-        """Stop for ever. :returns: the connection on which it is, or is being, established: the caller closes it there."""
+        """Stop for ever.
+
+        :returns: the connection on which it is, or is being, established: the caller closes it
+            there.
+        """
         before = self._state
         self._state = _State.GONE
         link = self.link or self._trying

@@ -1,4 +1,7 @@
-"""Grouping of messages into batches and partitions, and the payloads of their entries: columns in, columns out, no I/O."""
+"""Grouping of messages into batches and partitions, and the payloads of their entries.
+
+Columns in, columns out, no I/O.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class BatchLimits(NamedTuple):
     delay: int
 
     def within(self, room: int, smallest: int) -> BatchLimits:
-        """Return a copy with ``size`` capped so that payloads and per-message headers fit into ``room`` bytes.
+        """Return a copy with ``size`` capped to fit into ``room`` bytes.
+
+        Payloads and per-message headers count.
 
         :param smallest: bytes of the smallest payload.
         """
@@ -110,7 +115,9 @@ def single_batches(size: Column) -> Batches:
 
 
 def _groups(group: Column) -> tuple[Column | None, Column]:
-    """:returns: positions sorted by group, None if there is only one group; and the start of each group."""
+    """:returns: positions sorted by group, None if there is only one group; and the start of each
+    group.
+    """
     if not np.count_nonzero(group != group[0]):
         return None, np.zeros(1, np.int64)
     order = np.argsort(group, kind="stable")
@@ -122,9 +129,15 @@ def _groups(group: Column) -> tuple[Column | None, Column]:
 
 
 def _cut(
-    order: Column | None, starts: Column, counts: Column, bytes_: Column, due: NDArray[np.bool_], size: Column, most: int,
+    order: Column | None,
+    starts: Column,
+    counts: Column,
+    bytes_: Column,
+    due: NDArray[np.bool_],
+    size: Column,
+    most: int,
     most_bytes: int,
-) -> Batches:  # fmt: skip
+) -> Batches:
     """Return batches if some groups keep waiting or make several batches.
 
     :param due: for each message in order, its delay is over.
@@ -172,7 +185,9 @@ def _ends(size: Column, most: int, most_bytes: int) -> list[int]:
 
 
 class Partitioner:
-    """The choice of partitions, as in Pulsar's clients: by the hash of the key, or round robin without keys.
+    """The choice of partitions, as in Pulsar's clients.
+
+    By the hash of the key, or round robin without keys.
 
     In round robin with batches, a producer stays with a partition so that
     batches fill: for ten publish delays, as in the Java client, and for as many
@@ -215,7 +230,10 @@ class Partitioner:
 
 
 def java_hash(text: str) -> int:
-    """Return ``String.hashCode()`` of ASCII text without its sign: the Java client's default (``HashingScheme.JavaStringHash``)."""
+    """Return ``String.hashCode()`` of ASCII text without its sign.
+
+    The Java client's default (``HashingScheme.JavaStringHash``).
+    """
     value = 0
     for code in text.encode("ascii"):
         value = (31 * value + code) & 0xFFFF_FFFF
@@ -254,9 +272,13 @@ class EntryPacker:
             self._table = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
 
     def pack(
-        self, heads: NDArray[np.uint8], payload: NDArray[np.uint16], key: NDArray[np.int32] | None, starts: Sequence[int],
+        self,
+        heads: NDArray[np.uint8],
+        payload: NDArray[np.uint16],
+        key: NDArray[np.int32] | None,
+        starts: Sequence[int],
         stops: Sequence[int],
-    ) -> list[list[Buffer]]:  # fmt: skip
+    ) -> list[list[Buffer]]:
         """Return the payload of each entry.
 
         :param heads: heads of the messages, ``(n, 32)``.

@@ -1,4 +1,7 @@
-"""The native client's report of the profile's keys, and its requests about topics and subscriptions."""
+"""The native client's report of the profile's keys.
+
+Its requests about topics and subscriptions are here too.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _FAILED: Final = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.L
 
 
 def partition_window(settings: PulsarSettings, partitions: int) -> int | None:
-    """Return the most messages of one producer in flight at one partition, as in Pulsar's Java client; None: no such limit."""
+    """Return the most messages of one producer in flight at one partition.
+
+    It is as in Pulsar's Java client; None: no such limit.
+    """
     most = settings.max_pending_messages
     return (
         min(most, max(settings.max_pending_messages_across_partitions // partitions, 1))
@@ -71,7 +77,10 @@ def _sizes(batches: Counter[int]) -> str:
     for size in sorted(batches):
         seen += batches[size]
         if 2 * seen >= total:
-            return f"{total} batches of {min(batches)} to {max(batches)} messages, half of them of up to {size}"
+            return (
+                f"{total} batches of {min(batches)} to {max(batches)} messages, half of them of up"
+                f" to {size}"
+            )
     raise AssertionError
 
 
@@ -91,7 +100,8 @@ def native_unapplied_keys(
         )
     if settings.strict_tuning and unapplied:
         raise UsageError(
-            f"strictTuning: the native client cannot apply {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}"
+            "strictTuning: the native client cannot apply"
+            f" {'; '.join(f'{key}: {why}' for key, why in unapplied.items())}"
         )
     return unapplied
 
@@ -122,7 +132,9 @@ def query_partitions(cluster: Cluster, topic: str) -> int | None:
 def delete_subscriptions(
     cluster: Cluster, settings: PulsarSettings, topic: str, subscriptions: Sequence[str]
 ) -> None:
-    """Delete subscriptions without consumers, by subscribing: without an admin REST only a consumer can delete its subscription.
+    """Delete subscriptions without consumers, by subscribing.
+
+    Without an admin REST only a consumer can delete its subscription.
 
     :raises TargetError: one of them has a consumer, or the broker does not answer.
     """
@@ -170,7 +182,8 @@ def _unsubscribe(
                 break
     if isinstance(answer, Refused):
         raise TargetError(
-            f"the subscription {subscription!r} of {topic} is left there, delete it: {answer.message}"
+            f"the subscription {subscription!r} of {topic} is left there, delete it:"
+            f" {answer.message}"
         )
 
 

@@ -1,4 +1,7 @@
-"""All connections of a worker to one cluster, with requests, lookups and timers, and the loop that serves them."""
+"""All connections of a worker to one cluster, and the loop that serves them.
+
+Requests, lookups and timers belong to it.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 
 # Requests and their answers; the answer to all others is Success.
 _ANSWERS: Final[dict[int, str]] = {
-    api.Command.LOOKUP: "LookupResponse", api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
+    api.Command.LOOKUP: "LookupResponse",
+    api.Command.PARTITIONED_METADATA: "PartitionedMetadataResponse",
     api.Command.PRODUCER: "ProducerSuccess",
-}  # fmt: skip
+}
 # Violations of the protocol after which the run ends. One of them may be damage in transfer, for
 # which a new connection is enough.
 _MOST_VIOLATIONS: Final = 10
@@ -49,7 +53,9 @@ def _unasked(event: object, came: object) -> str:
 
 
 class Cluster:
-    """:param url: ``pulsar://host:6650[,host2:6650]``. :param method: of authentication. :param credentials: data for it.
+    """:param url: ``pulsar://host:6650[,host2:6650]``.
+    :param method: of authentication.
+    :param credentials: data for it.
     :param connections: number per broker.
     :param timeout: ns that a request may take.
     :param arrivals: the clock of arrivals.
@@ -62,9 +68,19 @@ class Cluster:
     """
 
     def __init__(
-        self, url: str, *, client: str, method: str, credentials: Callable[[], bytes], tls: ssl.SSLContext | None, connections: int,
-        timeout: int, arrivals: ArrivalClock, most: int = ON_THEIR_WAY, sources: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        *,
+        client: str,
+        method: str,
+        credentials: Callable[[], bytes],
+        tls: ssl.SSLContext | None,
+        connections: int,
+        timeout: int,
+        arrivals: ArrivalClock,
+        most: int = ON_THEIR_WAY,
+        sources: Sequence[str] = (),
+    ) -> None:
         self.url = url
         scheme, _, hosts = url.partition("://")
         self._services = [Address.of(f"{scheme}://{host}") for host in hosts.split(",")]
@@ -134,11 +150,17 @@ class Cluster:
             self._epoll.unregister(link.descriptor)
 
     def service(self) -> BrokerLink:
-        """Return a connection for requests: to the first given address, or to the next one after a failure."""
+        """Return a connection for requests.
+
+        To the first given address, or to the next one after a failure.
+        """
         return self.link(self._services[self._failed_services % len(self._services)])
 
     def ask_service(self, make: Callable[[int], api.Command], done: Done) -> None:
-        """Send a request to the first of the given addresses that accepts the client; the last rejection counts."""
+        """Send a request to the first of the given addresses that accepts the client.
+
+        The last rejection counts.
+        """
 
         def answer(reply: Any) -> None:
             if (
@@ -171,7 +193,9 @@ class Cluster:
     # --- the loop
 
     def turn(self, timeout: int) -> None:
-        """Wait up to ``timeout`` ns for an event, serve all connections with events, and run the timers that are due.
+        """Wait up to ``timeout`` ns for an event, and serve all connections with events.
+
+        Then run the timers that are due.
 
         :raises TargetError: a producer or consumer cannot go on.
         """
@@ -235,7 +259,10 @@ class Cluster:
             link.reject(problem)
 
     def _closed(self, link: BrokerLink, event: api.CloseProducer | api.CloseConsumer) -> None:
-        """Handle a producer or consumer that the broker closed, e.g. because its topic moves; newer brokers name the next one."""
+        """Handle a producer or consumer that the broker closed, e.g. because its topic moves.
+
+        Newer brokers name the next one.
+        """
         key = (
             ("producer", event.producer_id)
             if isinstance(event, api.CloseProducer)
@@ -253,7 +280,10 @@ class Cluster:
             )
 
     def lose(self, link: BrokerLink) -> None:
-        """Handle a lost connection: fail its pending requests and notify its users, unless its name has another address to try."""
+        """Handle a lost connection: fail its pending requests and notify its users.
+
+        Not if its name has another address to try.
+        """
         if self._by_descriptor.get(link.descriptor) is not link:
             # It was lost before, and another connection may have its descriptor now.
             return
@@ -270,7 +300,10 @@ class Cluster:
         if link.violated:
             self._violations += 1
             if self._violations >= _MOST_VIOLATIONS:
-                remedy = "is a Pulsar broker there, and is it the binary port, not the one of its web service?"
+                remedy = (
+                    "is a Pulsar broker there, and is it the binary port, not the one of its web"
+                    " service?"
+                )
                 self.failures.append(
                     f"{reason}: {_MOST_VIOLATIONS} violations of the protocol in this run: {remedy}"
                 )
@@ -399,16 +432,20 @@ class Lookups:
     """
 
     def __init__(
-        self, service: Callable[[], BrokerLink], link: Callable[[Address], BrokerLink],
+        self,
+        service: Callable[[], BrokerLink],
+        link: Callable[[Address], BrokerLink],
         ask: Callable[[BrokerLink, Callable[[int], api.Command], Done], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._service = service
         self._link = link
         self._ask = ask
         self._waiting: defaultdict[str, list[Done]] = defaultdict(list)
 
     def begin(self, topic: str, done: Done) -> None:
-        """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or with :class:`Refused`."""
+        """:param done: called with ``(address, proxy_to)`` of the broker that has the topic, or
+        with :class:`Refused`.
+        """
         # At the start, all producers of a topic look it up at once:
         # only the first one sends a request.
         self._waiting[topic].append(done)
@@ -438,7 +475,10 @@ class Lookups:
 
 
 def _where(reply: api.LookupResponse, asked: Address) -> tuple[Address, str | None] | Refused:
-    """Return the broker that an answer names: its address and None, or the proxy's address and the broker's ``host:port``."""
+    """Return the broker that an answer names.
+
+    Its address and None, or the proxy's address and the broker's ``host:port``.
+    """
     if reply.response == _FAILED:
         return Refused(reply.message, reply.error)
     url = reply.broker_service_url_tls if asked.tls else reply.broker_service_url

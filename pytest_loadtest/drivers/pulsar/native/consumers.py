@@ -1,4 +1,7 @@
-"""The consumers of one worker: places, received messages, acknowledgements, and attaching and detaching during load."""
+"""The consumers of one worker.
+
+Places, received messages, acknowledgements, and attaching and detaching during load.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ _REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class NativeConsumers:
-    """:param topics: a consumer's number in the run → its name, the topics of its partitions, its subscription."""
+    """:param topics: a consumer's number in the run → its name, the topics of its partitions, its
+    subscription.
+    """
 
     def __init__(
         self,
@@ -101,9 +106,15 @@ class NativeConsumers:
         queue = self._context.settings.receive_window(len(topics)) // len(topics)
         for topic in topics:
             part = PartitionConsumer(
-                consumer, self._cluster, topic, self._numbers, subscription, self._context.settings, queue=max(queue, 1),
+                consumer,
+                self._cluster,
+                topic,
+                self._numbers,
+                subscription,
+                self._context.settings,
+                queue=max(queue, 1),
                 earliest=self._earliest,
-            )  # fmt: skip
+            )
             consumer.parts.append(part)
             self._parts[self._numbers] = part
             self._numbers += 1
@@ -143,7 +154,10 @@ class NativeConsumers:
             raise TargetError(join_failures([consumer.failure for consumer in failed]))
 
     def detach(self, places: Sequence[int]) -> None:
-        """Acknowledge the taken messages, and close; the broker gives waiting messages to other consumers."""
+        """Acknowledge the taken messages, and close.
+
+        The broker gives waiting messages to other consumers.
+        """
         for place in places:
             self._close(self._consumers.pop(place))
         self.write()

@@ -1,4 +1,6 @@
-"""The driver on Pulsar's wire protocol: see :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
+"""The driver on Pulsar's wire protocol.
+
+See :class:`~pytest_loadtest.drivers.base.Driver` for the contract of each method.
 
 It names, creates and deletes topics as the library driver does
 (:mod:`~pytest_loadtest.drivers.pulsar.names`).
@@ -62,7 +64,10 @@ class NativePulsarDriver:
         self._consumers: NativeConsumers | None = None
 
     def facts(self) -> DriverFacts:
-        """Return the settings applied and not applied; once messages were sent, also the sizes of their batches."""
+        """Return the settings applied and not applied.
+
+        Once messages were sent, also the sizes of their batches.
+        """
         batches = self._producers.batches if self._producers else None
         facts = client.native_facts(self._settings, self._names, self._not_applied, batches)
         return replace(facts, stamps=self._arrivals.source, unstamped=self._arrivals.unusable)
@@ -118,14 +123,17 @@ class NativePulsarDriver:
         cluster.wait("connecting producers", lambda: all(part.link is not None for part in parts))
         if cluster.max_message <= _HEADROOM:
             raise TargetError(
-                f"the broker takes messages of {cluster.max_message} B (maxMessageSize): raise it above {_HEADROOM} B there"
+                f"the broker takes messages of {cluster.max_message} B (maxMessageSize): raise it"
+                f" above {_HEADROOM} B there"
             )
         self._producers.bound(cluster.max_message - _HEADROOM)
         largest = int(self._context.pool.sizes.max())
         if largest + _HEADROOM > cluster.max_message and not self._settings.chunking_enabled:
             raise UsageError(
-                f"payloads of up to {largest} B: the broker takes messages of {cluster.max_message} B (maxMessageSize), less {_HEADROOM} B "
-                "for their metadata: send smaller ones, raise maxMessageSize at the broker, or write chunkingEnabled: true"
+                f"payloads of up to {largest} B: the broker takes messages of"
+                f" {cluster.max_message} B (maxMessageSize), less {_HEADROOM} B "
+                "for their metadata: send smaller ones, raise maxMessageSize at the broker, or"
+                " write chunkingEnabled: true"
             )
 
     def attach(self, consumers: Sequence[int]) -> None:
@@ -151,7 +159,10 @@ class NativePulsarDriver:
     # --- messages
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:
-        """Take the messages that fit into the windows and ``clientMemoryLimitMB``; they are sent with their batches."""
+        """Take the messages that fit into the windows and ``clientMemoryLimitMB``.
+
+        They are sent with their batches.
+        """
         assert self._producers, "send() before open_producers()"
         return self._producers.send(burst)
 
@@ -191,7 +202,10 @@ class NativePulsarDriver:
         return {}
 
     def disconnected(self) -> str | None:
-        """Return the first producer or consumer that is not connected at present, with the number of others; None if all are connected."""
+        """Return the first producer or consumer that is not connected at present.
+
+        The number of the others follows. None if all are connected.
+        """
         names = []
         if self._producers:
             names += self._producers.disconnected()
@@ -223,7 +237,9 @@ class NativePulsarDriver:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """:raises TargetError: the error of the block; if no connection was ever accepted, with the likely reason."""
+        """:raises TargetError: the error of the block; if no connection was ever accepted, with the
+        likely reason.
+        """
         url = self._context.target.url
         try:
             yield
@@ -247,10 +263,17 @@ class NativePulsarDriver:
         url = self._context.target.url
         method, data = credentials(settings.authentication, settings)
         cluster = Cluster(
-            url, client=client.NAME, method=method, credentials=data, tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
-            connections=settings.connections_per_broker, timeout=settings.operation_timeout, arrivals=self._arrivals,
-            most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY, sources=self._context.sources,
-        )  # fmt: skip
+            url,
+            client=client.NAME,
+            method=method,
+            credentials=data,
+            tls=tls_context(settings) if url.startswith("pulsar+ssl") else None,
+            connections=settings.connections_per_broker,
+            timeout=settings.operation_timeout,
+            arrivals=self._arrivals,
+            most=settings.max_concurrent_lookup_requests or ON_THEIR_WAY,
+            sources=self._context.sources,
+        )
         cluster.credentials_remedy = partial(credentials_remedy, settings)
         return cluster
 

@@ -61,7 +61,10 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, url: str, *, tls: bool) -> Address | None:
-        """Parse an address from a broker; None if it is no address, or one with TLS where that has none, or the reverse."""
+        """Parse an address from a broker.
+
+        None if it is no address, or one with TLS where that has none, or the reverse.
+        """
         try:
             address = cls.of(url)
         except ValueError:
@@ -123,9 +126,13 @@ class BrokerLink:
     """
 
     def __init__(
-        self, address: Address, connection: PulsarConnection, tls: ssl.SSLContext | None, arrivals: ArrivalClock,
+        self,
+        address: Address,
+        connection: PulsarConnection,
+        tls: ssl.SSLContext | None,
+        arrivals: ArrivalClock,
         source: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.address = address
         self.connection = connection
         self._arrivals = arrivals
@@ -190,7 +197,10 @@ class BrokerLink:
 
     @property
     def has_next(self) -> bool:
-        """True if it failed to connect, and its name (localhost, for example) has an address that was not tried."""
+        """True if it failed to connect, and its name has an address that was not tried.
+
+        localhost, for example, has two.
+        """
         return bool(self.failure and self._untried) and not self._connected
 
     def connect_next(self) -> None:
@@ -206,7 +216,10 @@ class BrokerLink:
         return self.connection.ready and not self.failure
 
     def send(self, command: api.Command) -> None:
-        """Append a command; commands before the broker has accepted the connection wait until then."""
+        """Append a command.
+
+        Commands before the broker has accepted the connection wait until then.
+        """
         if self.connection.ready:
             self.connection.send(command)
         else:
@@ -229,7 +242,10 @@ class BrokerLink:
         self.fail(why)
 
     def step(self) -> bool:
-        """Connect, do the handshake, or write, as the socket is writable. :returns: whether it waits to become writable again."""
+        """Connect, do the handshake, or write, as the socket is writable.
+
+        :returns: whether it waits to become writable again.
+        """
         try:
             if not self._connected:
                 self._end_connect()
@@ -339,13 +355,19 @@ class BrokerLink:
 
 
 def join_failures(failures: Sequence[str]) -> str:
-    """Return the first failures as one text, with the number of the others: thousands of producers may fail for one reason."""
+    """Return the first failures as one text, with the number of the others.
+
+    Thousands of producers may fail for one reason.
+    """
     more = f"; and {len(failures) - _FAILURES} more" if len(failures) > _FAILURES else ""
     return "; ".join(failures[:_FAILURES]) + more
 
 
 def _legible(text: str) -> str:
-    """Return a text for messages that may have one from a broker: one line, without control characters, not too long."""
+    """Return a text for messages that may have one from a broker.
+
+    One line, without control characters, not too long.
+    """
     if text.isprintable() and len(text) <= _LONGEST:
         return text
     line = "".join(map(_printable, text[:_LONGEST]))

@@ -1,4 +1,7 @@
-"""One consumer: its subscription at each partition of its topic, with permits, acknowledgements and messages in chunks."""
+"""One consumer: its subscription at each partition of its topic.
+
+It has permits, acknowledgements and messages in chunks.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +46,33 @@ class PartitionConsumer(Attachment):
     """
 
     __slots__ = (
-        "_chunks", "_earliest", "_epoch", "_kind", "_settings", "_subscription", "_taken", "flowing", "owner", "queue",
-        "to_ack", "waiting",
-    )  # fmt: skip
+        "_chunks",
+        "_earliest",
+        "_epoch",
+        "_kind",
+        "_settings",
+        "_subscription",
+        "_taken",
+        "flowing",
+        "owner",
+        "queue",
+        "to_ack",
+        "waiting",
+    )
     kind = "consumer"
 
     def __init__(
-        self, owner: NativeConsumer, cluster: Cluster, topic: str, number: int, subscription: str, settings: PulsarSettings, *, queue: int,
+        self,
+        owner: NativeConsumer,
+        cluster: Cluster,
+        topic: str,
+        number: int,
+        subscription: str,
+        settings: PulsarSettings,
+        *,
+        queue: int,
         earliest: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cluster, topic, number, owner.name)
         self.owner = owner
         self._subscription = subscription
@@ -67,7 +88,10 @@ class PartitionConsumer(Attachment):
         self._chunks: ChunkedMessages[EntryId] | None = None  # made with the first chunk
 
     def fail(self, why: str) -> None:
-        """Report a failure: of the run if it was established before, otherwise only of its own attach."""
+        """Report a failure.
+
+        It is of the run if the consumer was established before, otherwise only of its own attach.
+        """
         if self.established:
             super().fail(why)
         self.owner.failure = why
@@ -75,9 +99,14 @@ class PartitionConsumer(Attachment):
     def command(self, request: int) -> api.Command:
         """Return SUBSCRIBE."""
         part = api.Subscribe(
-            topic=self.topic, subscription=self._subscription, sub_type=TYPES.index(self._kind), consumer_id=self.number,
-            request_id=request, durable=True, initial_position=int(self._earliest),
-        )  # fmt: skip
+            topic=self.topic,
+            subscription=self._subscription,
+            sub_type=TYPES.index(self._kind),
+            consumer_id=self.number,
+            request_id=request,
+            durable=True,
+            initial_position=int(self._earliest),
+        )
         if self._epoch:
             part.consumer_epoch = self._epoch
         if self._kind == "Key_Shared":
@@ -95,13 +124,18 @@ class PartitionConsumer(Attachment):
             self.flow()
 
     def is_stale(self, entry: Entry) -> bool:
-        """Return whether the entry was sent before a request to redeliver everything: it is delivered once more (PIP-84)."""
+        """Return whether the entry was sent before a request to redeliver everything.
+
+        It is delivered once more (PIP-84).
+        """
         return 0 <= entry.epoch < self._epoch
 
     def assemble(
         self, metadata: api.MessageMetadata, payload: memoryview, where: EntryId, now: int
     ) -> memoryview | None:
-        """Add a chunk; return the whole message if it completes one, whose chunks are then acknowledged.
+        """Add a chunk; return the whole message if it completes one.
+
+        Its chunks are then acknowledged.
 
         :raises ProtocolError: the chunks contradict each other.
         """
@@ -121,7 +155,10 @@ class PartitionConsumer(Attachment):
         chunks.to_ack.clear()
 
     def look(self, now: int) -> bool:
-        """Check incomplete messages for expiry and redelivery. :returns: whether there still are any."""
+        """Check incomplete messages for expiry and redelivery.
+
+        :returns: whether there still are any.
+        """
         if self._chunks is None:
             return False
         again = self._chunks.look(now)
@@ -154,7 +191,10 @@ class PartitionConsumer(Attachment):
 
     @property
     def has_room(self) -> bool:
-        """True while the entries that wait are not more than permitted: an entry has one message or more."""
+        """True while the entries that wait are not more than permitted.
+
+        An entry has one message or more.
+        """
         return len(self.waiting) < _SLACK * self.queue
 
     def took(self, messages: int) -> None:
@@ -189,7 +229,10 @@ class PartitionConsumer(Attachment):
         self.write(api.Command(type=api.Command.ACK, ack=ack))
 
     def write(self, command: api.Command) -> None:
-        """Append a command to the connection; :class:`NativeConsumers` writes it at the end of the turn."""
+        """Append a command to the connection.
+
+        :class:`NativeConsumers` writes it at the end of the turn.
+        """
         if self.link is not None:
             self.link.connection.add((encode_command(command),))
             self.owner.written.add(self.link)
@@ -250,7 +293,9 @@ class ChunkedMessages(Generic[T]):
     def add(
         self, metadata: MessageMetadata, payload: memoryview, where: T, now: int, wall: int
     ) -> Assembled[T] | None:
-        """Add a chunk; return the whole message if it completes one, whose chunks are to be acknowledged.
+        """Add a chunk; return the whole message if it completes one.
+
+        Its chunks are to be acknowledged.
 
         :param now: ns of the driver's clock.
         :param wall: ns since 1970, to compare with a chunk's publish time.

@@ -1,4 +1,7 @@
-"""One producer at one partition: its unanswered entries, which are sent again after a loss, and the frames of entries."""
+"""One producer at one partition.
+
+Its unanswered entries, which are sent again after a loss, and the frames of entries.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,10 @@ class PartitionProducer(Attachment):
         self.unanswered: deque[Unanswered] | None = None
 
     def command(self, request: int) -> api.Command:
-        """Return PRODUCER, with the name that the broker gave it first: deduplication works by that name."""
+        """Return PRODUCER, with the name that the broker gave it first.
+
+        Deduplication works by that name.
+        """
         part = api.Producer(
             topic=self.topic,
             producer_id=self.number,
@@ -118,7 +124,11 @@ class PartitionProducer(Attachment):
         self._cluster.flush(self.link)
 
     def send(self, entry: Unanswered) -> bool:
-        """Send an entry. :returns: True if it was appended to ``link``; otherwise it is sent with the next connection."""
+        """Send an entry.
+
+        :returns: True if it was appended to ``link``; otherwise it is sent with the next
+            connection.
+        """
         if self.unanswered is None:
             self.unanswered = deque()
         self.unanswered.append(entry)
@@ -130,7 +140,9 @@ class PartitionProducer(Attachment):
         return True
 
     def answered(self, sequence: int) -> Unanswered | None:
-        """Count a receipt; return the entry if the broker has now answered all of it, None if it was answered or given up before.
+        """Count a receipt; return the entry if the broker has now answered all of it.
+
+        None if it was answered or given up before.
 
         :raises ValueError: an older entry is not answered yet.
         """
@@ -192,7 +204,8 @@ class Held(NamedTuple):
 
 
 class EntryWriter:
-    """:param codec: number of a compression, 0: none. :param one_key: all messages of a batch have the same key.
+    """:param codec: number of a compression, 0: none.
+    :param one_key: all messages of a batch have the same key.
     :ivar most: most bytes of an entry's payload; larger ones are split into chunks; None: no limit.
     """
 
@@ -256,7 +269,9 @@ class EntryWriter:
         *,
         batched: bool,
     ) -> tuple[tuple[Buffer, ...], int]:
-        """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts for it."""
+        """:returns: the entry's frame, or the frames of all its chunks; and the number of receipts
+        for it.
+        """
         assert part.sealer is not None
         # A message is compressed before it is split into chunks, and a batch as a whole.
         if self._codec:

@@ -1,4 +1,7 @@
-"""The producers of one worker: one sort groups a tick's messages by producer and partition, and they are sent in batches."""
+"""The producers of one worker.
+
+One sort groups a tick's messages by producer and partition, and they are sent in batches.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ _MOST_SLACK: Final = MILLISECOND // 2
 
 
 class NativeProducers:
-    """:param parts: all partitions of the first of the ``streams``, then those of the second, and so on.
+    """:param parts: all partitions of the first of the ``streams``, then those of the second, and
+        so on.
     :param streams: ascending.
     :param window: most messages of one stream in flight at one partition; None: no such limit.
     :ivar refused: True if the last :meth:`send` refused a message.
@@ -153,9 +157,13 @@ class NativeProducers:
         # Copies, because the burst's columns belong to the engine and are reused after send().
         payload = burst.payload[taken].copy()
         heads = encode_heads(
-            self._context.pool, nonce=self._context.nonce, stream=burst.stream[taken], seq=burst.seq[taken],
-            intended=burst.intended[taken], payload=payload,
-        )  # fmt: skip
+            self._context.pool,
+            nonce=self._context.nonce,
+            stream=burst.stream[taken],
+            seq=burst.seq[taken],
+            intended=burst.intended[taken],
+            payload=payload,
+        )
         key = None if burst.key is None else burst.key[taken].copy()
         # The publish delay begins when an application that is never late would have sent the oldest
         # message: the wait for the tick is part of it. A message that was due at the last call
@@ -187,7 +195,10 @@ class NativeProducers:
     # --- sending
 
     def _send_delayed(self, held: Held, due: Column, now: int) -> Held:
-        """Send messages with a due time at once, as Pulsar's clients do not batch them. :returns: the other messages."""
+        """Send messages with a due time at once, as Pulsar's clients do not batch them.
+
+        :returns: the other messages.
+        """
         later = due != AT_ONCE
         positions = np.flatnonzero(later)
         if len(positions):
@@ -235,7 +246,10 @@ class NativeProducers:
     # --- answers
 
     def receipt(self, receipt: Receipt, now: int) -> str | None:
-        """Handle a receipt. :returns: the problem if it is invalid, so that the connection is given up."""
+        """Handle a receipt.
+
+        :returns: the problem if it is invalid, so that the connection is given up.
+        """
         try:
             entry = self._parts[receipt.producer].answered(receipt.sequence)
         except ValueError as error:
@@ -247,7 +261,10 @@ class NativeProducers:
         return None
 
     def error(self, error: api.SendError, now: int) -> str | None:
-        """Handle a rejected entry. :returns: why the connection must be given up, so that the entry is sent again on another."""
+        """Handle a rejected entry.
+
+        :returns: why the connection must be given up, so that the entry is sent again on another.
+        """
         # Only these two errors are final for the entry. For all others Pulsar's Java client
         # reconnects and sends it again.
         if error.error in (api.NotAllowedError, api.ChecksumError):
