@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from simulation import laws
+from simulation.margins import within_margins
 from simulation.oracle import check_blame, check_truth
 from simulation.player import play
 from simulation.violation import Violation
@@ -44,10 +45,18 @@ class Judged:
         return "crash" if self.played is None else self.played.outcome
 
 
-def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None = None) -> Judged:
+def judge(
+    world: World,
+    folder: Path,
+    *,
+    lawful: bool = True,
+    twice: bool | None = None,
+    hurried: bool = False,
+) -> Judged:
     """Play a world below ``folder``, and judge it.
 
     :param lawful: also try the laws that its seed selects. :param twice: compare two plays; None: if its seed selects it.
+    :param hurried: a first violation is enough: the world is not played again then.
     """
     started = time.process_time()
     again = world.seed % EVERY == 0 if twice is None else twice
@@ -56,11 +65,13 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
     violations: list[Violation] = []
     try:
         played = play(world, _empty(folder / "world"))
-        if imperfect(world) and needs_counterfactual(played):
-            calm = play(world.without_generator_faults(), _empty(folder / "calm"))
         violations += _plain_rules(played)
         violations += check_truth(played)
-        violations += check_blame(played, calm)
+        is_enough = hurried and bool(violations)
+        if imperfect(world) and needs_counterfactual(played) and not is_enough:
+            calm = play(world.without_generator_faults(), _empty(folder / "calm"))
+        if calm is not None or not imperfect(world):
+            violations += check_blame(played, calm)
         if again:
             violations += _differences(played, play(world, _empty(folder / "again")))
         if lawful:
@@ -71,7 +82,7 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
         world=world,
         played=played,
         calm=calm,
-        violations=tuple(violations),
+        violations=tuple(_certain(violations, played, calm)),
         seconds=time.process_time() - started,
     )
 
@@ -103,6 +114,16 @@ def imperfect(world: World) -> bool:
     """Return whether the generator has a fault, or a host whose clock is not true."""
     perfect = world.without_generator_faults()
     return bool(world.of_side(GENERATOR)) or world.hosts != perfect.hosts
+
+
+def _certain(
+    violations: list[Violation], played: Played | None, calm: Played | None
+) -> Iterator[Violation]:
+    """Yield the violations without those of blame that the margins explain."""
+    is_close = played is not None and calm is not None and within_margins(played, calm)
+    for violation in violations:
+        if not (is_close and violation.rule in ("blame.target", "blame.hidden")):
+            yield violation
 
 
 def _empty(folder: Path) -> Path:
