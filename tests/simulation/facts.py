@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulation.coverage import workloads
 from simulation.player import clock_of
-from simulation.world import MS, SECOND
+from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
     from simulation.truth import Copy, Played, PlayedPhase, Sent
@@ -152,7 +152,7 @@ class Facts:
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
-        consumers of another topic, that arrived in the phase.
+        consumers of another topic, that arrived in the phase. :param steady: no worker has a fault.
     """
 
     profile: Profile
@@ -174,6 +174,7 @@ class Facts:
     bucket: str = ""
     later: list[Copy] = field(default_factory=list)
     foreign: list[Copy] = field(default_factory=list)
+    steady: bool = True
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -302,6 +303,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         for copy in played.truth.copies
         if copy.run == run["run"] and copy.arrived > end and (copy.stream, copy.seq) in numbers
     ]
+    whole.steady = not played.world.of_side(GENERATOR)
     whole.foreign = [
         copy
         for copy in played.truth.copies

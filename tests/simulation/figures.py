@@ -169,9 +169,7 @@ def is_latency_certain(facts: Facts, metric: str) -> bool:
     if not has_even_clocks(facts):
         return False
     if metric == "receiveLag":
-        return facts.exact and all(
-            (copy.taken or 0) - copy.arrived < 1_000_000 for _, copy in facts.firsts()
-        )
+        return facts.exact and facts.steady
     return True
 
 

@@ -636,6 +636,8 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
     )
     if section is None or finding is None:
         return
+    if facts.damaged or facts.heads or facts.foreign:
+        return  # It is left open whether a message that came damaged, or elsewhere, still waits.
     resumed = facts.phase.start + section["build"] + 2 * SECOND
     answers = sorted(sent.answered or 0 for sent in facts.acked)
     acked = {(sent.stream, sent.seq) for sent in facts.acked}
