@@ -265,7 +265,7 @@ def _backlog(load: Load, die: Dice) -> None:
     load.keys["producerRate"] = rate
     load.keys["consumerBacklogSizeGB"] = significant(die.between(3, 20) * under_way / 1024**3, 4)
     load.keys["backlogDrainRatio"] = die.choice([1.0, 0.9, 0.5])
-    load.keys["backlogDrainTimeout"] = span(die.choice([5, 20, 60]) * SECOND)
+    load.keys["backlogDrainTimeout"] = span(die.choice([2, 5, 20]) * SECOND)
 
 
 def _search(load: Load, features: Features, die: Dice) -> None:
