@@ -121,6 +121,9 @@ class Swallowing:
     def attached(self) -> None:
         return None
 
+    def disconnected(self) -> None:
+        return None
+
 
 class UntilOver:
     """Ends the phase by the real rule."""

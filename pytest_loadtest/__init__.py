@@ -24,16 +24,31 @@ if TYPE_CHECKING:
         ProfileError,
         UsageError,
     )
+    from pytest_loadtest.fixture.handle import LiveLoad
     from pytest_loadtest.results.load import Load, SloMissed
     from pytest_loadtest.values.units import Rate, ms, s, us
 
 __all__ = [
-    "BrokenRun", "GeneratorLimited", "Load", "LoadtestError", "NoData", "ProfileError", "Rate", "SloMissed", "UsageError", "ms", "s", "us",
-]  # fmt: skip
+    "BrokenRun",
+    "GeneratorLimited",
+    "LiveLoad",
+    "Load",
+    "LoadtestError",
+    "NoData",
+    "ProfileError",
+    "Rate",
+    "SloMissed",
+    "UsageError",
+    "ms",
+    "s",
+    "us",
+]
 
-_HOMES = {"Load": "results.load", "SloMissed": "results.load"} | dict.fromkeys(
-    ("Rate", "ms", "s", "us"), "values.units"
-)
+_HOMES = {
+    "LiveLoad": "fixture.handle",
+    "Load": "results.load",
+    "SloMissed": "results.load",
+} | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,14 +6,8 @@ their number.
 
 import sys
 import threading
-from pathlib import Path
 
 import pulsar
-
-sys.path.insert(
-    0, str(Path(__file__).parents[2] / "tests" / "helpers")
-)  # a script: pytest's pythonpath does not apply
-
 from pulsar_proxy import PulsarProxy
 
 url, topic = sys.argv[1:]

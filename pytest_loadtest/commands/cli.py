@@ -1,4 +1,4 @@
-"""The command line ``python -m pytest_loadtest COMMAND``.
+"""The command line: ``pytest-loadtest COMMAND``, or ``python -m pytest_loadtest COMMAND``.
 
 :data:`STATUSES` has the exit statuses of all commands.
 """
@@ -15,14 +15,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.commands import compare, report
+from pytest_loadtest.commands import compare, report, starter
 from pytest_loadtest.errors import BrokenRun, GeneratorLimited, LoadtestError, NoData, UsageError
-from pytest_loadtest.kinds.registry import shipped_costs
+from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.values.addresses import masked
 from pytest_loadtest.values.quantities import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -63,6 +63,9 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         " with 1, the higher counts",
     },
     "trend": {0: "done", **_WRONG},
+    "init": {0: "done; files that existed were kept", **_WRONG},
+    "suite": {0: "done", **_WRONG},
+    "schema": {0: "done", **_WRONG},
 }
 """The exit statuses of each command."""
 _OUTCOMES = {"met": OK, "missed": MISSED}
@@ -97,20 +100,20 @@ _DOCTOR = """
 
 def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
+    # The console script and `python -m` are the same program; its help shows what the user typed.
+    script = Path(sys.argv[0]).name
+    program = script if script == "pytest-loadtest" else "python -m pytest_loadtest"
     parser = argparse.ArgumentParser(
-        prog="python -m pytest_loadtest",
+        prog=program,
         description="Commands for results and machines of load tests. Load itself is driven by"
         " pytest: pytest -n 2 loadtests/",
-        epilog="python -m pytest_loadtest COMMAND --help shows its arguments, examples and exit"
-        " statuses.",
+        epilog=f"{program} COMMAND --help shows its arguments, examples and exit statuses.",
         formatter_class=raw,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def command(name: str, run: Any, purpose: str, examples: str) -> argparse.ArgumentParser:
-        lines = "\n".join(
-            f"  python -m pytest_loadtest {name}{example}" for example in examples.splitlines()
-        )
+        lines = "\n".join(f"  {program} {name}{example}" for example in examples.splitlines())
         statuses = "\n".join(f"  {status}  {meaning}" for status, meaning in STATUSES[name].items())
         subparser = commands.add_parser(
             name,
@@ -183,7 +186,54 @@ def _parser() -> argparse.ArgumentParser:
             "trend", compare.run_trend, "show the trend of the runs in a history file", examples
         )
     )
+    _add_starters(command)
     return parser
+
+
+def _add_starters(command: Callable[..., argparse.ArgumentParser]) -> None:
+    _add_init(
+        command(
+            "init",
+            _init,
+            "write a first profile, its test and pytest.ini, never over an existing file",
+            "\n loadtests --broker mqtt --ci github",
+        )
+    )
+    suite = command(
+        "suite",
+        _suite,
+        "copy an acceptance suite of load tests into a new folder",
+        " pulsar loadtests/pulsar",
+    )
+    suite.add_argument("name", choices=starter.suites(), help="the suite")
+    suite.add_argument("folder", metavar="DIR", type=Path, help="a folder that does not exist yet")
+    schema = command(
+        "schema", _schema, "print a JSON schema, for editors and validators", "\n results"
+    )
+    schema.add_argument(
+        "name",
+        nargs="?",
+        choices=starter.SCHEMAS,
+        default="profile",
+        help="of profiles (default), or of results.json",
+    )
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="where to write (default: here); made if it does not exist",
+    )
+    parser.add_argument(
+        "--broker",
+        choices=tuple(kinds()),
+        help="the kind of broker (default: a built-in relay that needs nothing)",
+    )
+    parser.add_argument("--ci", choices=starter.CI_FILES, help="also write a job for this CI")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -514,4 +564,24 @@ def _learn(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"cannot write {options.output}: {error.strerror}") from error
     _print_line(f"{options.output} written; read its comments before you run it")
+    return OK
+
+
+def _init(options: argparse.Namespace) -> int:
+    files = starter.starter_files(options.broker, options.ci)
+    starter.write_starter(options.folder, files, _print_line)
+    place = "" if options.folder == Path() else f"cd {options.folder} && "
+    broker = "" if options.broker is None else " --load-broker process"
+    _print_line(f"next: {place}pytest -n 2{broker}")
+    return OK
+
+
+def _suite(options: argparse.Namespace) -> int:
+    starter.copy_suite(options.name, options.folder)
+    _print_line(f"next: pytest {options.folder} -n 2 --load-broker process")
+    return OK
+
+
+def _schema(options: argparse.Namespace) -> int:
+    _print_line(starter.schema_text(options.name).rstrip("\n"))
     return OK

@@ -53,24 +53,28 @@ class Block:
     __slots__ = (*COLUMNS, "open", "row", "size")
 
     def __init__(
-        self, row: int, stream: NDArray[np.int32], seq: Column, intended: Column, payload: NDArray[np.uint16],
-        key: NDArray[np.int32] | None, due: Column | None = None,
-    ) -> None:  # fmt: skip
-        self.row, self.stream, self.seq, self.intended, self.payload, self.key = (
-            row,
-            stream,
-            seq,
-            intended,
-            payload,
-            key,
-        )
+        self,
+        row: int,
+        stream: NDArray[np.int32],
+        seq: Column,
+        intended: Column,
+        payload: NDArray[np.uint16],
+        key: NDArray[np.int32] | None,
+        due: Column | None = None,
+    ) -> None:
+        self.row = row
+        self.stream = stream
+        self.seq = seq
+        self.intended = intended
+        self.payload = payload
+        self.key = key
         self.due = due
-        self.size = self.open = len(
-            seq
-        )  # open: messages that are not answered, dropped or given up
-        self.sent, self.idle, self.acked, self.blocked = (
-            np.zeros(self.size, np.int64) for _ in range(4)
-        )
+        self.size = len(seq)
+        self.open = self.size  # messages that are not answered, dropped or given up
+        self.sent = np.zeros(self.size, np.int64)
+        self.idle = np.zeros(self.size, np.int64)
+        self.acked = np.zeros(self.size, np.int64)
+        self.blocked = np.zeros(self.size, np.int64)
         self.status = np.full(self.size, Status.PENDING, np.int8)
         self.resends = np.zeros(self.size, np.int16)
 
@@ -79,22 +83,17 @@ class Block:
         ``sent`` are recorded.
         """
         rows = slice(start, stop)
-        return self._burst(
-            rows,
-            np.arange(self.row + start, self.row + stop, dtype=np.int64),
-            self.sent[rows],
-            self.idle[rows],
-        )
+        row = np.arange(self.row + start, self.row + stop, dtype=np.int64)
+        return self._burst(rows, row, self.sent[rows], self.idle[rows])
 
     def copy(self, index: Column) -> Burst:
         """Return some rows as copies: rows that are no neighbours cannot be views."""
-        return self._burst(index, index + self.row, *np.zeros((2, len(index)), np.int64))
+        sent, idle = np.zeros((2, len(index)), np.int64)
+        return self._burst(index, index + self.row, sent, idle)
 
     def _burst(self, rows: slice | Column, row: Column, sent: Column, idle: Column) -> Burst:
-        key, due = (
-            None if self.key is None else self.key[rows],
-            None if self.due is None else self.due[rows],
-        )
+        key = None if self.key is None else self.key[rows]
+        due = None if self.due is None else self.due[rows]
         return Burst(
             row,
             self.stream[rows],
@@ -133,15 +132,21 @@ class Block:
         :param index: the positions of these messages in the block.
         :returns: the status of each first answer.
         """
-        time, status = acks.time[pick], acks.status[pick]
+        time = acks.time[pick]
+        status = acks.status[pick]
         resends = None if acks.resends is None else acks.resends[pick]
         # a second answer finds another status, and so does an answer to a message that was given up
         fresh = self.status[index] == Status.PENDING
         if not fresh.all():
-            index, time, status = index[fresh], time[fresh], status[fresh]
-            resends = None if resends is None else resends[fresh]
+            index = index[fresh]
+            time = time[fresh]
+            status = status[fresh]
+            if resends is not None:
+                resends = resends[fresh]
         # status 0 is ACKED: in the usual case, no failure, np.where and its comparison are saved
-        self.acked[index] = time if not status.any() else np.where(status == Status.ACKED, time, 0)
+        if status.any():
+            time = np.where(status == Status.ACKED, time, 0)
+        self.acked[index] = time
         self.status[index] = status
         if resends is not None:
             self.resends[index] = resends
@@ -153,7 +158,8 @@ class Block:
         if size < self.size:
             for name in COLUMNS:
                 column = getattr(self, name)
-                setattr(self, name, column if column is None else column[:size])
+                if column is not None:
+                    setattr(self, name, column[:size])
             self.open -= self.size - size
             self.size = size
 
@@ -174,7 +180,8 @@ class Ledger:
     """
 
     def __init__(self, row: int, block_size: int) -> None:
-        self.row, self.block_size = row, block_size
+        self.row = row
+        self.block_size = block_size
         self.blocks: dict[int, Block] = {}
 
     def answer(self, acks: Acks) -> tuple[list[Block], list[NDArray[np.int8]]]:
@@ -186,7 +193,8 @@ class Ledger:
         :returns: the blocks without an unanswered message left, and the status of all first
             answers.
         """
-        complete, statuses = [], []
+        complete = []
+        statuses = []
         for block, index, pick in self._split(acks.row):
             statuses.append(block.answer(index, acks, pick))
             if block.open == 0:
@@ -199,18 +207,18 @@ class Ledger:
         Yields the block, the positions in it, and a mask (or slice) of the rows.
         """
         relative = row - self.row
-        low, high = int(relative.min()) // self.block_size, int(relative.max()) // self.block_size
+        low = int(relative.min()) // self.block_size
+        high = int(relative.max()) // self.block_size
         for number in range(max(low, 0), high + 1):  # numbers below 0 are rows of an earlier phase
             block = self.blocks.get(number)
             if block is None:
                 continue
-            index, pick = row - block.row, slice(None)
-            # most answers of one call are to one block: then no mask is needed
-            if low != high:
+            index = row - block.row
+            if low == high:  # most answers of one call are to one block: then no mask is needed
+                yield block, index, slice(None)
+            else:
                 mine = (index >= 0) & (index < block.size)
                 yield block, index[mine], mine
-            else:
-                yield block, index, pick
 
     def parts(self, rows: Column) -> Iterator[tuple[Block, Column, slice]]:
         """Split ascending rows by block.
@@ -236,8 +244,8 @@ class Ledger:
 
         Costs a look at every row that is kept.
         """
-        streams = [
-            block.stream[(block.sent > 0) & (block.status == Status.PENDING)]
-            for block in self.blocks.values()
-        ]
-        return np.concatenate(streams) if streams else np.empty(0, np.int32)
+        streams = [np.empty(0, np.int32)]
+        for block in self.blocks.values():
+            pending = (block.sent > 0) & (block.status == Status.PENDING)
+            streams.append(block.stream[pending])
+        return np.concatenate(streams)

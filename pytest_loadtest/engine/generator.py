@@ -73,15 +73,12 @@ class GeneratorWatch:
     def evidence(self, worker: str) -> WorkerEvidence:
         """Return the evidence from start to stop."""
         seconds = np.array(self._seconds).reshape(-1, len(EVIDENCE)).round().astype(np.int64)
-        stalled, gc_pauses = int(seconds[:, STALLED].sum()), int(seconds[:, GC].sum())
-        cpu = (self._cpu - self._cpu_began) / max(self._read_at - self._began, 1)
-        longest = int(seconds[:, LONGEST].max(initial=0))
         return WorkerEvidence(
             worker=worker,
-            cpu=cpu,
-            stalled=stalled,
-            longest_stall=longest,
-            gc=gc_pauses,
+            cpu=(self._cpu - self._cpu_began) / max(self._read_at - self._began, 1),
+            stalled=int(seconds[:, STALLED].sum()),
+            longest_stall=int(seconds[:, LONGEST].max(initial=0)),
+            gc=int(seconds[:, GC].sum()),
             seconds=seconds,
         )
 
@@ -91,22 +88,25 @@ class GeneratorWatch:
         """
         cpu = self._cpu_clock()
         self._spread(CPU, self._read_at, now, cpu - self._cpu)
-        self._cpu, self._read_at = cpu, now
+        self._cpu = cpu
+        self._read_at = now
 
     def _spread(self, column: int, since: int, until: int, amount: int) -> list[list[float]]:
         """Add an amount to a column of the seconds from ``since`` to ``until``, in proportion to
         the overlap; return these seconds.
         """
-        first, last = (
-            (max(at - self._since, 0)) // SECOND for at in (since, max(until - 1, since))
-        )
+        first = max(since - self._since, 0) // SECOND
+        last = max(until - 1 - self._since, since - self._since, 0) // SECOND
         while len(self._seconds) <= last:
             self._seconds.append(list(_EMPTY))
         # Each second gets its part of a long stall or pause, because stages and windows are judged
         # by the evidence of their own seconds.
         for second in range(first, last + 1):
-            begin, end = self._since + second * SECOND, self._since + (second + 1) * SECOND
-            share = (min(end, until) - max(begin, since)) / (until - since) if first < last else 1.0
+            share = 1.0
+            if first < last:
+                begin = self._since + second * SECOND
+                overlap = min(begin + SECOND, until) - max(begin, since)
+                share = overlap / (until - since)
             self._seconds[second][column] += amount * share
         return self._seconds[first : last + 1]
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _FREE: Final = -1  # marks a free slot; the first word of a group is never negative
 _SMALLEST: Final = 1024  # slots
 # odd 64-bit factors of a multiplicative hash: the golden ratio's, and one of the envelope's factors
-_MIX1, _MIX2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_MIX1: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class OrderCheck:
@@ -39,10 +40,9 @@ class OrderCheck:
 
     def _clear(self, size: int) -> None:
         self._mask = size - 1
-        self._word1, self._word2 = (
-            np.full(size, _FREE, np.int64),
-            np.zeros(size, np.int64),
-        )  # the two words of a group
+        # the two words of a group
+        self._word1 = np.full(size, _FREE, np.int64)
+        self._word2 = np.zeros(size, np.int64)
         self._highest = np.full(size, -1, np.int64)
 
     def late(
@@ -58,6 +58,8 @@ class OrderCheck:
         # probe for each row
         if not np.count_nonzero(word1 != word1[0]) and not np.count_nonzero(order != order[0]):
             return self._late(self._slots(word1[:1], order[:1]), np.zeros(1, np.int64), seq)
+
+        # rows in the slots [7, 4, 7]: rank [1, 0, 2], ordered [4, 7, 7], starts [0, 1]
         slots = self._slots(word1, order)
         rank = np.argsort(slots, kind="stable")  # stable: rows of a group stay in arrival order
         ordered = slots[rank]
@@ -84,11 +86,15 @@ class OrderCheck:
         if not np.count_nonzero(seq <= before):
             self._highest[slots] = seq[ends]
             return None
+
         # One running maximum serves all groups, because ranks replace the sequences and each
         # group's ranks are lifted above those of the groups before it. Lifted sequences would not
-        # fit 64 bits.
+        # fit 64 bits. The first sequences 9, 5 | 3 of two groups come after -1, 9 | -1, which have
+        # the ranks 0, 3 | 0 among the four values. Lifted they are 0, 3 | 4, as are their maxima.
+        # So the highest ones before are -1, 9 | -1, and 5 is late.
         values, ranks = np.unique(np.concatenate([before, seq]), return_inverse=True)
-        lift = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq))) * len(values)
+        group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(seq)))
+        lift = group * len(values)
         highest = values[np.maximum.accumulate(ranks[: len(seq)] + lift) - lift]
         self.repeats += int(np.count_nonzero(seq <= highest))
         self._highest[slots] = np.maximum(highest[ends], seq[ends])
@@ -112,7 +118,8 @@ class OrderCheck:
             # row takes it, and the next comparison sends the rows of other groups on to the
             # following slot.
             taken, which = np.unique(slot[free], return_index=True)
-            self._word1[taken], self._word2[taken] = word1[free[which]], word2[free[which]]
+            self._word1[taken] = word1[free[which]]
+            self._word2[taken] = word2[free[which]]
             self._groups += len(taken)
             at = slot[astray]
             astray = astray[(self._word1[at] != word1[astray]) | (self._word2[at] != word2[astray])]
@@ -131,7 +138,9 @@ class OrderCheck:
 
     def _grow(self, more: int) -> None:
         used = self._word1 != _FREE
-        word1, word2, highest = self._word1[used], self._word2[used], self._highest[used]
+        word1 = self._word1[used]
+        word2 = self._word2[used]
+        highest = self._highest[used]
         self._groups = 0
         # at most a quarter full afterwards, so that the table grows rarely
         self._clear(1 << (4 * (len(word1) + more)).bit_length())
@@ -163,9 +172,8 @@ class DueOrder:
             mine = np.flatnonzero(consumer == place)
             # a consumer's first batch is compared with itself alone
             least = int(due[mine].min())
-            seen = np.maximum.accumulate(
-                np.concatenate([[self._latest.get(place, least)], due[mine]])
-            )
-            overtaken[mine] = due[mine] < seen[:-1] - tick
-            self._latest[place] = int(seen[-1])
+            before = self._latest.get(place, least)
+            latest = np.maximum.accumulate(np.concatenate([[before], due[mine]]))
+            overtaken[mine] = due[mine] < latest[:-1] - tick
+            self._latest[place] = int(latest[-1])
         return overtaken

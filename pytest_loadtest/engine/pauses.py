@@ -53,7 +53,8 @@ class PauseLog:
         :param times: ns, at which the client took copies since then; None without any.
         """
         for begin, end in self._open:
-            since, until = begin, end
+            since = begin
+            until = end
             if times is not None:
                 # A client with threads of its own may have gone on while the loop stood still, and
                 # any client has read what had come before the loop had its turn: the client stood
@@ -76,7 +77,7 @@ class PauseLog:
         """
         self.took()
         pauses = sorted(self._kept, key=lambda pause: pause.begin)
-        columns: dict[str, Any] = {
-            name: [getattr(pause, name) for pause in pauses] for name in COLUMNS
-        }
-        return columns | {"exact": exact}
+        document: dict[str, Any] = {"exact": exact}
+        for name in COLUMNS:
+            document[name] = [getattr(pause, name) for pause in pauses]
+        return document

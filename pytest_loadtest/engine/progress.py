@@ -30,7 +30,8 @@ class TimelyReport:
     def count(self, bound: int, second: int) -> int:
         """Return the count for a bound and a second, which must not be before the first."""
         counts = self.counts[bound]
-        return counts[second - self.first] if second - self.first < len(counts) else 0
+        place = second - self.first
+        return counts[place] if place < len(counts) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,8 @@ class TimelyCounts:
     """
 
     def __init__(self, bounds: Sequence[int], kept: int) -> None:
-        self._bounds, self._kept = bounds, kept
+        self._bounds = bounds
+        self._kept = kept
         self.begin(0)
 
     def begin(self, start: int) -> None:
@@ -126,17 +128,17 @@ class TimelyCounts:
         """Count copies that arrived."""
         if not self._bounds:
             return
-        second, latency = (intended - self._start) // SECOND, received - intended
+        second = (intended - self._start) // SECOND
+        latency = received - intended
         for counts, bound in zip(self._counts, self._bounds, strict=True):
             timely = second[latency <= bound]
             if len(timely):
                 # counted from the first second on: the copies of one call lie in few seconds,
                 # whatever the phase's length
                 first = int(timely.min())
-                by_second = np.bincount(timely - first)
-                counts.update(
-                    {first + int(at): int(by_second[at]) for at in np.flatnonzero(by_second)}
-                )
+                for second_after, count in enumerate(np.bincount(timely - first).tolist()):
+                    if count:
+                        counts[first + second_after] += count
 
     def report(self, elapsed: int) -> TimelyReport | None:
         """Return the last seconds before ``elapsed`` (ns after the start), None without bounds.
@@ -148,12 +150,10 @@ class TimelyCounts:
         last = elapsed // SECOND + 1
         first = max(last - self._kept, 0)
         # removed at every report, so that the counts stay small however long the phase is
+        reported = []
         for counts in self._counts:
-            for second in [second for second in counts if second < first]:
-                del counts[second]
-        return TimelyReport(
-            first=first,
-            counts=tuple(
-                tuple(counts[second] for second in range(first, last)) for counts in self._counts
-            ),
-        )
+            for second in list(counts):
+                if second < first:
+                    del counts[second]
+            reported.append(tuple(counts[second] for second in range(first, last)))
+        return TimelyReport(first=first, counts=tuple(reported))

@@ -40,9 +40,11 @@ LONG_PAUSE = 25 * MILLISECOND
 _MOST_LAG = np.iinfo(np.int32).max  # of the column: 35 minutes
 
 # of the type of the column, so that no operation widens it
-_REDELIVERED, _LATE, _CORRUPT, _UNDUE, _NONE = map(
-    np.int8, (Flag.REDELIVERED, Flag.LATE, Flag.CORRUPT, Flag.UNDUE, 0)
-)
+_REDELIVERED = np.int8(Flag.REDELIVERED)
+_LATE = np.int8(Flag.LATE)
+_CORRUPT = np.int8(Flag.CORRUPT)
+_UNDUE = np.int8(Flag.UNDUE)
+_NONE = np.int8(0)
 
 
 @dataclass(slots=True)
@@ -70,14 +72,14 @@ class Arrivals:
 
     def __init__(self, start: int, duration: int) -> None:
         self.seconds: Counter[int] = Counter()
-        self.start, self.duration = start, duration
+        self.start = start
+        self.duration = duration
 
     def add(self, received: Received) -> None:
         """Count the arrivals within the phase."""
         passed = received.time - self.start
-        seconds, counts = np.unique(
-            passed[(passed >= 0) & (passed < self.duration)] // SECOND, return_counts=True
-        )
+        within = passed[(passed >= 0) & (passed < self.duration)]
+        seconds, counts = np.unique(within // SECOND, return_counts=True)
         self.seconds.update(dict(zip(seconds.tolist(), counts.tolist(), strict=True)))
 
 
@@ -131,7 +133,10 @@ class Inbox:
     ) -> None:
         self._sizes = SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
-        self._driver, self._nonce, self._ordered, self._bounds = driver, nonce, ordered, bounds
+        self._driver = driver
+        self._nonce = nonce
+        self._ordered = ordered
+        self._bounds = bounds
         self.timely = TimelyCounts((), 0)
         self._lags: list[NDArray[np.int64]] = []  # of the copies since the last report
         self._pauses: list[tuple[int, int]] = []  # since the last collection
@@ -146,7 +151,8 @@ class Inbox:
         """Instants at which the client took the last copies collected, ns; None if there were none,
         or no pause before.
         """
-        self._order, self._due_order = OrderCheck(), DueOrder()
+        self._order = OrderCheck()
+        self._due_order = DueOrder()
         self._consumers = np.empty(0, np.int32)  # by place
 
     def add(self, joined: Joined) -> None:
@@ -164,11 +170,9 @@ class Inbox:
         self._delays = delays
         self._first = phase.first
         self.repace(phase.pacer, start)
-        self.counts.received, self.counts.redelivered, self.counts.beyond_bounds = (
-            0,
-            0,
-            [0] * len(self._bounds),
-        )
+        self.counts.received = 0
+        self.counts.redelivered = 0
+        self.counts.beyond_bounds = [0] * len(self._bounds)
         self.arrivals = Arrivals(start, phase.duration)
         self.timely.begin(start)
         self._lags.clear()
@@ -178,7 +182,8 @@ class Inbox:
         """Change the rate, and with it the intended times of messages whose compact envelope leaves
         them out.
         """
-        self.pacer, self._start = pacer, start
+        self.pacer = pacer
+        self._start = start
 
     @property
     def repeats(self) -> int:
@@ -189,12 +194,11 @@ class Inbox:
         """Note a time in which the worker may have looked at no connection, ns."""
         # After a long pause the driver may still have been reading what had come in it when the
         # next one began.
-        if (
-            self._pauses
-            and begin <= self._pauses[-1][1]
-            and self._pauses[-1][1] - self._pauses[-1][0] > LONG_PAUSE
-        ):
-            begin = self._pauses.pop()[0]
+        if self._pauses:
+            last_begin, last_end = self._pauses[-1]
+            if begin <= last_end and last_end - last_begin > LONG_PAUSE:
+                self._pauses.pop()
+                begin = last_begin
         self._pauses.append((begin, end))
 
     def lag_p99(self) -> int | None:
@@ -209,31 +213,18 @@ class Inbox:
 
         Returns the rows of the current phase, as they are recorded, or None.
         """
-        received, pauses, self._pauses, self._unread = (
-            self._driver.take(),
-            [*self._unread, *self._pauses],
-            [],
-            [],
-        )
+        received = self._driver.take()
+        pauses = [*self._unread, *self._pauses]
+        self._pauses = []
+        self._unread = []
         self.took_at = None
         if received is None or not len(received.size):
             return None
         self.taken += len(received.size)
         if pauses:
-            self.took_at = (
-                received.time
-                if received.lag is None
-                else (received.time + received.lag)[received.lag >= 0]
-            )
+            received = self._after_pauses(received, pauses)
         if received.lag is not None:
-            lag = received.lag
-            if pauses:
-                # The driver may need several collections to read all that came in a pause.
-                oldest = int(received.time.min())
-                self._unread = [pause for pause in pauses if pause[1] >= oldest]
-                lag, late = longest_lag(received, lag, pauses)
-                received, self.late_stamps = replace(received, lag=lag), self.late_stamps + late
-            self._lags.append(lag)
+            self._lags.append(received.lag)
         if len(self._first):
             return self._rows(received)
         # a run without producers reads messages of others: they are counted, and none is recorded
@@ -241,20 +232,41 @@ class Inbox:
         self.counts.received += len(received.size)
         return None
 
+    def _after_pauses(self, received: Received, pauses: list[tuple[int, int]]) -> Received:
+        """Return arrivals with the longest lag that each can have had in the pauses."""
+        if received.lag is None:
+            self.took_at = received.time
+            return received
+        self.took_at = (received.time + received.lag)[received.lag >= 0]
+        # The driver may need several collections to read all that came in a pause.
+        oldest = int(received.time.min())
+        self._unread = [pause for pause in pauses if pause[1] >= oldest]
+        lag, late = longest_lag(received, received.lag, pauses)
+        self.late_stamps += late
+        return replace(received, lag=lag)
+
     def _rows(self, received: Received) -> Columns | None:
         heads = decode_heads(received.heads, received.size, self._nonce)
         columns: Columns = {
-            "consumer": received.consumer, "stream": heads.stream, "bucket": heads.bucket, "size": received.size,
-            "flags": received.flags, "seq": heads.seq, "intended": heads.intended, "received": received.time, "lag": _lag(received),
-        }  # fmt: skip
+            "consumer": received.consumer,
+            "stream": heads.stream,
+            "bucket": heads.bucket,
+            "size": received.size,
+            "flags": received.flags,
+            "seq": heads.seq,
+            "intended": heads.intended,
+            "received": received.time,
+            "lag": _lag(received),
+        }
         # Others' arrivals are removed first: the checks that follow index their tables by stream,
         # bucket and sequence.
-        order, pick = received.order, self._current(heads)
-        if pick is not None:
-            columns, order = {name: column[pick] for name, column in columns.items()}, order[pick]
-        n = len(order)
-        self.counts.received += n
-        if not n:
+        order = received.order
+        current = self._current(heads)
+        if current is not None:
+            columns = {name: column[current] for name, column in columns.items()}
+            order = order[current]
+        self.counts.received += len(order)
+        if not len(order):
             return None
         self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
@@ -268,9 +280,8 @@ class Inbox:
 
         The others are counted by their kind.
         """
-        beyond = heads.stream.view(np.uint32) >= len(
-            self._first
-        )  # the envelope's stream number is unsigned
+        # the envelope's stream number is unsigned
+        beyond = heads.stream.view(np.uint32) >= len(self._first)
         # fast path: OURS is 0, so without a kind, a stream or a sequence out of place there is no
         # mask to build
         strange = np.count_nonzero(heads.kind) or np.count_nonzero(beyond)
@@ -279,7 +290,8 @@ class Inbox:
         ours = (heads.kind == OURS) & ~beyond
         stream = np.where(ours, heads.stream, 0)
         current: NDArray[np.bool_] = ours & (heads.seq >= self._first[stream])
-        own, corrupt = int(np.count_nonzero(ours)), int(np.count_nonzero(heads.kind == CORRUPT))
+        own = int(np.count_nonzero(ours))
+        corrupt = int(np.count_nonzero(heads.kind == CORRUPT))
         self.counts.stragglers += own - int(np.count_nonzero(current))
         self.counts.corrupt += corrupt
         # foreign: also an envelope with this run's nonce and a stream number that the run does not
@@ -291,7 +303,8 @@ class Inbox:
         """Set the flags for wrong sizes and wrong order, fill in the intended times missing in
         compact envelopes, and count latencies.
         """
-        stream, seq = columns["stream"], columns["seq"]
+        stream = columns["stream"]
+        seq = columns["seq"]
         damaged = self._sizes.wrong(columns["bucket"], columns["size"])
         if len(damaged):
             columns["flags"] = columns["flags"].copy()  # the driver's column
@@ -304,9 +317,8 @@ class Inbox:
         if np.count_nonzero(compact):
             # the plan's arithmetic: message k of stream s is number s + k * streams of the phase
             number = stream + (seq - self._first[stream]) * self.pacer.streams
-            columns["intended"] = np.where(
-                compact, self._start + self.pacer.times(number), columns["intended"]
-            )
+            planned = self._start + self.pacer.times(number)
+            columns["intended"] = np.where(compact, planned, columns["intended"])
         if self._delays is not None:
             due = self._delays.due(stream, seq, columns["intended"])
             undue = self._due_order.overtaken(columns["consumer"], due, self._delays.tick)
@@ -317,11 +329,10 @@ class Inbox:
             columns["flags"] = columns["flags"] | np.where(undue, _UNDUE, _NONE)
         self.timely.add(columns["intended"], columns["received"])
         if self._bounds:
-            latency, before = columns["received"] - columns["intended"], self.counts.beyond_bounds
-            self.counts.beyond_bounds = [
-                n + int(np.count_nonzero(latency > bound))
-                for n, bound in zip(before, self._bounds, strict=True)
-            ]
+            latency = columns["received"] - columns["intended"]
+            for number_of_bound, bound in enumerate(self._bounds):
+                beyond = int(np.count_nonzero(latency > bound))
+                self.counts.beyond_bounds[number_of_bound] += beyond
 
 
 def _lag(received: Received) -> NDArray[np.int32]:
@@ -352,12 +363,12 @@ def longest_lag(
     # Sorted by consumer and time, the stamp before is that of the row before the first one with the
     # same stamp.
     order = there[np.lexsort((time[there], received.consumer[there]))]
-    consumer, stamp = received.consumer[order], time[order]
-    same = np.diff(consumer, prepend=-1) == 0
-    first = np.maximum.accumulate(
-        np.where(same & (np.diff(stamp, prepend=0) == 0), 0, np.arange(len(order)))
-    )
-    earliest = np.where(same[first], stamp[first - 1], 0)
+    stamp = time[order]
+    same_consumer = np.diff(received.consumer[order], prepend=-1) == 0
+    same_stamp = same_consumer & (np.diff(stamp, prepend=0) == 0)
+    # stamps 20, 30, 30 of one consumer: first [0, 1, 1], earliest [0, 20, 20]
+    first = np.maximum.accumulate(np.where(same_stamp, 0, np.arange(len(order))))
+    earliest = np.where(same_consumer[first], stamp[first - 1], 0)
     waited = stamp - np.maximum(earliest, begins[pause[order]])
     late = waited > EXACT
     longest = lag.copy()
@@ -387,14 +398,14 @@ class Consumers:
         later: Sequence[int],
         per_subscription: int,
     ) -> None:
-        self._driver, self._inbox = driver, inbox
+        self._driver = driver
+        self._inbox = inbox
         self._all = np.union1d(opened.consumer, np.array(later, np.int32)).astype(np.int32)
         self._rank = self._all % per_subscription
         self._place = np.full(len(self._all), _AWAY, np.int32)
         self._active = np.zeros(len(self._all), np.bool_)
-        self._coming = np.zeros(
-            len(self._all), np.bool_
-        )  # requested from the driver and not connected yet
+        # requested from the driver and not connected yet
+        self._coming = np.zeros(len(self._all), np.bool_)
         self._paused = False
         self._active[self._join(opened)] = True
 
@@ -413,18 +424,19 @@ class Consumers:
         """Make all consumers pause, or resume."""
         if paused != self._paused:
             self._paused = paused
-            here = self._place[
-                self._place != _AWAY
-            ].tolist()  # those that are still connecting follow in welcome()
-            self._driver.pause(here) if paused else self._driver.resume(here)
+            # those that are still connecting follow in welcome()
+            here = self._place[self._place != _AWAY].tolist()
+            if paused:
+                self._driver.pause(here)
+            else:
+                self._driver.resume(here)
 
     def limit(self, number: int) -> None:
         """Let ``number`` consumers of each subscription take messages: the others leave, missing
         ones join once they are connected.
         """
-        self._active = (
-            self._rank < number
-        )  # the same consumers of every subscription, on whichever worker they are
+        # the same consumers of every subscription, on whichever worker they are
+        self._active = self._rank < number
         self._leave(~self._active)
         joining = self._active & ~self._coming & (self._place == _AWAY)
         if joining.any():
@@ -445,8 +457,7 @@ class Consumers:
         at = self._join(joined)
         if self._paused:
             self._driver.pause(joined.place.tolist())
+        # a later change made them leave before they were connected
         superfluous = np.zeros(len(self._all), np.bool_)
-        superfluous[at] = ~self._active[
-            at
-        ]  # a later change made them leave before they were connected
+        superfluous[at] = ~self._active[at]
         self._leave(superfluous)

@@ -49,21 +49,26 @@ class Recorder:
     :param folder: the run folder; a folder for each kind of sample is made in it.
     :param streams: the worker's streams.
     :param needed: bytes that the plan needs for the samples of all workers; None without a plan.
-        :param nonce: of the run.
+    :param nonce: of the run.
     """
 
     def __init__(
-        self, folder: Path, worker: str, pool: PayloadPool, topology: Topology, streams: Streams, needed: int | None = None,
+        self,
+        folder: Path,
+        worker: str,
+        pool: PayloadPool,
+        topology: Topology,
+        streams: Streams,
+        needed: int | None = None,
         nonce: int | None = None,
-    ) -> None:  # fmt: skip
-        self._needed, self._nonce = needed, nonce
-        self._folder, self._worker, self._pool, self._topology, self._streams = (
-            folder,
-            worker,
-            pool,
-            topology,
-            streams,
-        )
+    ) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._pool = pool
+        self._topology = topology
+        self._streams = streams
+        self._needed = needed
+        self._nonce = nonce
         self._columns: dict[str, list[Columns]] = {kind: [] for kind in KINDS}
         self._gathered = dict.fromkeys(KINDS, 0)
         self._files: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
@@ -80,10 +85,18 @@ class Recorder:
 
     def sent(self, block: Block) -> None:
         """Record a block whose messages are all answered, dropped or given up."""
-        self._gather("sent", {
-            "stream": block.stream, "payload": block.payload, "status": block.status, "seq": block.seq, "intended": block.intended,
-            "sent": block.sent, "acked": block.acked, "blocked": block.blocked, "resends": block.resends,
-        }, block.size)  # fmt: skip
+        columns: Columns = {
+            "stream": block.stream,
+            "payload": block.payload,
+            "status": block.status,
+            "seq": block.seq,
+            "intended": block.intended,
+            "sent": block.sent,
+            "acked": block.acked,
+            "blocked": block.blocked,
+            "resends": block.resends,
+        }
+        self._gather("sent", columns, block.size)
 
     def received(self, columns: Columns) -> None:
         """Record received copies: all columns of the sample except those that follow from the
@@ -115,7 +128,8 @@ class Recorder:
         columns = self._columns[kind]
         if not columns:
             return
-        self._columns[kind], self._gathered[kind] = [], 0
+        self._columns[kind] = []
+        self._gathered[kind] = 0
         name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
         # The entry is listed before its file exists, because the next name follows from the number
         # of entries. close() waits for all files.
@@ -130,10 +144,15 @@ class Recorder:
 
     def _check(self, *, wait: bool = False) -> None:
         """Raise the error of a failed write, and forget the writes that are done."""
-        for future, _ in self._writing:
-            if (wait or future.done()) and (error := future.exception()) is not None:
+        unfinished = []
+        for future, size in self._writing:
+            if not wait and not future.done():
+                unfinished.append((future, size))
+                continue
+            error = future.exception()
+            if error is not None:
                 raise self._unwritten("samples", error) from error
-        self._writing = [(future, size) for future, size in self._writing if not future.done()]
+        self._writing = unfinished
 
     def _check_waiting(self) -> None:
         waiting = sum(size for _, size in self._writing)
@@ -141,9 +160,10 @@ class Recorder:
             return
         rate = (self._handed_over - waiting) / max(time.monotonic() - self._begun, 1e-3)
         raise NoData(
-            f"worker {self._worker}: the disk does not keep up with the samples: {format_size(waiting)} wait to be written to"
-            f" {self._folder}, which took {format_size(rate)}/s so far: name a folder on a faster disk (load_results in the ini file),"
-            " or send less"
+            f"worker {self._worker}: the disk does not keep up with the samples:"
+            f" {format_size(waiting)} wait to be written to {self._folder},"
+            f" which took {format_size(rate)}/s so far: name a folder on a faster disk"
+            " (load_results in the ini file), or send less"
         )
 
     def _unwritten(self, what: str, error: BaseException) -> NoData:
@@ -172,11 +192,9 @@ class Recorder:
         for kind, files in self._files.items():
             manifest[kind] = {"rows": sum(file["rows"] for file in files), "files": files}
         manifest["sent"]["streams"] = streams_document(self._streams)
+        path = self._folder / f"{self._worker}{MANIFEST_SUFFIX}"
         try:
-            replace(
-                self._folder / f"{self._worker}{MANIFEST_SUFFIX}",
-                json.dumps(manifest, indent=1).encode(),
-            )
+            replace(path, json.dumps(manifest, indent=1).encode())
         except OSError as error:
             raise self._unwritten("its manifest", error) from error
 
@@ -193,13 +211,14 @@ class Recorder:
 
         :param entry: the file's entry in the manifest, which gets the number of rows.
         """
-        columns = {name: np.concatenate([part[name] for part in gathered]) for name in gathered[0]}
+        columns: Columns = {}
+        for name in gathered[0]:
+            columns[name] = np.concatenate([part[name] for part in gathered])
         columns |= self._derived(kind, columns)
         if kind == "broadcast":
             columns = broadcast.pack_copies(columns)
-        entry["rows"] = write_samples(
-            self._folder / kind / entry["name"], kind, columns, self._nonce
-        )
+        path = self._folder / kind / entry["name"]
+        entry["rows"] = write_samples(path, kind, columns, self._nonce)
 
     def _derived(self, kind: str, columns: Columns) -> Columns:
         """Return the columns that follow from the numbers of streams, consumers and payloads:
@@ -207,9 +226,8 @@ class Recorder:
         """
         if kind == "sent":
             payload = columns["payload"]
-            topic = self._topology.topic_of_stream(columns["stream"])
             return {
-                "topic": topic,
+                "topic": self._topology.topic_of_stream(columns["stream"]),
                 "bucket": self._pool.buckets[payload],
                 "size": self._pool.sizes[payload],
             }

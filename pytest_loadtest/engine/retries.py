@@ -50,13 +50,11 @@ class Retries:
     def __init__(
         self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: Streams, first: Column
     ) -> None:
-        self._driver, self._schedule, self._ledger, self._streams, self._first = (
-            driver,
-            schedule,
-            ledger,
-            streams,
-            first,
-        )
+        self._driver = driver
+        self._schedule = schedule
+        self._ledger = ledger
+        self._streams = streams
+        self._first = first
         self.waiting = Waiting(len(streams))
 
     def reject(self, burst: Burst, rejected: Column, now: int) -> NDArray[np.bool_]:
@@ -94,7 +92,7 @@ class Retries:
             self.waiting.answered(self._index(stream), time)
 
     def drop(self, stream: NDArray[np.int32]) -> None:
-        """Give up the oldest waiting message of each of these streams; one entry for each message."""
+        """Give up the oldest waiting message of each of these streams: one entry for each."""
         self.waiting.drop(self._index(stream))
 
     def full_until(self, now: int) -> Column:
@@ -109,9 +107,8 @@ class Retries:
         late = np.flatnonzero(waits & self.waiting.answered_since_attempt(now - STALL))
         if len(late):
             emptied = late[~np.isin(late, self._index(self._ledger.in_flight()))]
-            until[emptied] = np.maximum(
-                self.waiting.answered_at[emptied], self.waiting.tried_at[emptied]
-            )
+            answered = self.waiting.answered_at[emptied]
+            until[emptied] = np.maximum(answered, self.waiting.tried_at[emptied])
         return until
 
     def blocked(self, block: Block, rows: Column, until: Column) -> Column:
@@ -127,11 +124,8 @@ class Retries:
         # The column of a message that was there at the last attempt has the time before it already:
         # see _account.
         counted = self.waiting.is_counted(index, block.seq[rows] - self._first[index])
-        before = np.where(
-            counted,
-            -block.blocked[rows],
-            blocked_before(block.intended[rows], tried, blocked, full_until),
-        )
+        joined_before = blocked_before(block.intended[rows], tried, blocked, full_until)
+        before = np.where(counted, -block.blocked[rows], joined_before)
         waited = np.maximum(blocked + full_until - tried - before, 0)
         return np.where(full_until > 0, waited, 0)
 
@@ -149,7 +143,9 @@ class Retries:
             # the room is unknown: as long as all that is offered is taken, twice as many are
             # offered.
             more = (freed == 0) & (taken == most) & self.waiting.streams()[index]
-            index, freed, most = index[more], freed[more], 2 * most[more]
+            index = index[more]
+            freed = freed[more]
+            most = 2 * most[more]
 
     def _offer(self, index: Column, most: Column, now: int) -> tuple[Column, list[Column]]:
         """Offer the oldest ``most`` messages of each of these streams.
@@ -158,14 +154,15 @@ class Retries:
             messages taken.
         """
         rows, place = self._rows(index, *self.waiting.offer(index, most))
-        burst = _joined([block.copy(i) for block, i, _ in self._ledger.parts(rows)])
+        burst = _joined([block.copy(within) for block, within, _ in self._ledger.parts(rows)])
         rejected = self._driver.send(burst)
         took = np.ones(len(burst), np.bool_)
         if rejected is not None:
             took[rejected] = False
+        taken = np.bincount(place[took], minlength=len(index))
         # the driver sets idle on the first message of a stream that found its window empty: the
         # highest is the one that is set
-        taken, idle = np.bincount(place[took], minlength=len(index)), np.zeros(len(index), np.int64)
+        idle = np.zeros(len(index), np.int64)
         np.maximum.at(idle, place[took], burst.idle[took])
         self._account(index, taken, idle, now)
         blocked = self.waiting.blocked[index][place[took]]
@@ -179,7 +176,8 @@ class Retries:
         whole blocked time is added, which leaves the part after the intended time.
         """
         newcomers = self.waiting.newcomers(index)
-        tried, blocked = self.waiting.tried_at[index], self.waiting.blocked[index]
+        tried = self.waiting.tried_at[index]
+        blocked = self.waiting.blocked[index]
         until = self.waiting.tried(index, taken, idle, now)
         rows, place = self._rows(index, *newcomers)
         for block, i, part in self._ledger.parts(rows):
@@ -212,12 +210,10 @@ class Retries:
 def _joined(bursts: Sequence[Burst]) -> Burst:
     if len(bursts) == 1:
         return bursts[0]
-    columns = {
-        field.name: [getattr(burst, field.name) for burst in bursts] for field in fields(Burst)
-    }
-    joined: dict[str, Any] = {
-        name: None if parts[0] is None else np.concatenate(parts) for name, parts in columns.items()
-    }
+    joined: dict[str, Any] = {}
+    for field in fields(Burst):
+        parts = [getattr(burst, field.name) for burst in bursts]
+        joined[field.name] = None if parts[0] is None else np.concatenate(parts)
     return Burst(**joined)
 
 
@@ -252,9 +248,8 @@ class Waiting:
         (exclusive) wait.
         """
         self.end = np.zeros(streams, np.int64)
-        self._known = np.zeros(
-            streams, np.int64
-        )  # up to here, messages have the blocked time before them subtracted
+        # up to here, messages have the blocked time before them subtracted
+        self._known = np.zeros(streams, np.int64)
         self.tried_at = np.zeros(streams, np.int64)
         """By stream, the time of the last attempt."""
         self.blocked = np.zeros(streams, np.int64)
@@ -278,9 +273,12 @@ class Waiting:
 
         :param first, end: range of the numbers of the messages that wait.
         """
-        self.first[index], self.end[index], self._known[index] = first, end, end
+        self.first[index] = first
+        self.end[index] = end
+        self._known[index] = end
         self.tried_at[index] = now
-        self.blocked[index] = self._freed[index] = 0
+        self.blocked[index] = 0
+        self._freed[index] = 0
         if not self.count:
             self._retry_at = now + RETRY
         self.count += int((end - first).sum())
@@ -341,10 +339,9 @@ class Waiting:
         return _spread(index, self._known[index], self.end[index] - self._known[index])
 
     def offer(self, index: Column, most: Column) -> tuple[Column, Column]:
-        """Return stream and number of each of the first ``most`` waiting messages of these streams."""
-        return _spread(
-            index, self.first[index], np.minimum(most, self.end[index] - self.first[index])
-        )
+        """Return stream and number of each of the ``most`` oldest messages of these streams."""
+        waiting = self.end[index] - self.first[index]
+        return _spread(index, self.first[index], np.minimum(most, waiting))
 
     def tried(self, index: Column, taken: Column, idle: Column, now: int) -> Column:
         """Note an attempt of these streams at ``now``.
@@ -356,9 +353,8 @@ class Waiting:
         before = self.tried_at[index]
         # the window was empty from "idle" on, which explains no more waiting; an instant before the
         # last attempt is of an older wait
-        end: Column = np.where(
-            (taken > 0) & (idle > 0), np.minimum(now, np.maximum(idle, before)), now
-        )
+        ran_empty = (taken > 0) & (idle > 0)
+        end: Column = np.where(ran_empty, np.minimum(now, np.maximum(idle, before)), now)
         self.blocked[index] += end - before
         self.tried_at[index] = now
         self._freed[index] = 0
@@ -378,6 +374,7 @@ def _spread(index: Column, first: Column, count: Column) -> tuple[Column, Column
     """Return, for each ``i``, the numbers ``first[i] … first[i]+count[i]-1`` with ``index[i]``; one
     entry for each number.
     """
+    # firsts [5, 8] with counts [2, 1] start at [0, 2]: [5 - 0, 5 - 0, 8 - 2] + [0, 1, 2] is 5, 6, 8
     starts = np.cumsum(count) - count
     number = np.repeat(first - starts, count) + np.arange(int(count.sum()))
     return np.repeat(index, count), number

@@ -10,6 +10,7 @@ Several workloads are several engines, which one loop drives together.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.engine.generator import GeneratorWatch
@@ -63,7 +64,9 @@ class Engine:
     """Drives one worker's producers and consumers of one workload through the phases of a run."""
 
     def __init__(self, setup: Setup) -> None:
-        self._clock, self._pool, self.driver = setup.clock, setup.pool, setup.driver
+        self._clock = setup.clock
+        self._pool = setup.pool
+        self.driver = setup.driver
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
         self.inbox = Inbox(
@@ -91,9 +94,12 @@ class Engine:
         :param wall: wall clock minus the engine's clock, ns, for delayed messages.
         """
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
-        self._phase, self._start, self._control, self._recorder = phase, start, control, recorder
+        self._phase = phase
+        self._start = start
+        self._control = control
+        self._recorder = recorder
         self.pauses.clear()
-        self._changes: list[Change] = sorted(phase.changes, key=lambda change: change.at)
+        self._changes: list[Change] = sorted(phase.changes, key=attrgetter("at"))
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
         # planned changes of rate and payloads go into the schedule now; changes of consumers are
@@ -101,7 +107,9 @@ class Engine:
         for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
-        self._watching, self._postponed, self._end = False, False, start + phase.duration
+        self._watching = False
+        self._postponed = False
+        self._end = start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
 
     @property
@@ -131,31 +139,34 @@ class Engine:
         if self.note_pause(planned, now) and self._collect_at <= now and not self._postponed:
             # The driver may not have read all that came in the pause, and copies with one stamp
             # have to be collected together.
-            self._collect_at, self._postponed = now + TICK, True
+            self._collect_at = now + TICK
+            self._postponed = True
         self._take_changes(now)  # before messages are sent, which a change would come too late for
         if now >= self._send_at:
             self.sender.tick(now)
             self._send_at = self.sender.next_at()
         if now >= self._collect_at:
             self._collect(now)
-            self._collect_at, self._postponed = now + COLLECT, False
+            self._collect_at = now + COLLECT
+            self._postponed = False
         if now >= self._report_at:
             self._control.report(self._progress(now - self._start))
             # All workers wait for the report that ends the phase or its drain: report at the end at
             # once, and often in the drain.
-            self._report_at = min(now + PROGRESS, self._end) if now < self._end else now + COLLECT
-        changes = self._start + self._changes[0].at if self._changes else NEVER
-        return min(self._send_at, self._collect_at, changes)
+            self._report_at = now + COLLECT
+            if now < self._end:
+                self._report_at = min(now + PROGRESS, self._end)
+        change_at = self._start + self._changes[0].at if self._changes else NEVER
+        return min(self._send_at, self._collect_at, change_at)
 
     # --- changes
 
     def _take_changes(self, now: int) -> None:
         for change in self._control.changes():
             self._reschedule(change)
-            self._changes = sorted([*self._changes, change], key=lambda change: change.at)
-            self._send_at = (
-                self._start
-            )  # the next message may be due earlier than under the old rate
+            self._changes = sorted([*self._changes, change], key=attrgetter("at"))
+            # the next message may be due earlier than under the old rate
+            self._send_at = self._start
         while self._changes and self._changes[0].at <= now - self._start:
             change = self._changes.pop(0)
             if change.paused is not None:
@@ -223,21 +234,36 @@ class Engine:
         return self._clock() < self._end or not self.sender.finished
 
     def _progress(self, elapsed: int) -> Progress:
-        sender, counts, sending = self.sender, self.sender.counts, self._sending()
+        sending = self._sending()
+        sent = self.sender.counts
+        received = self.inbox.counts
         return Progress(
-            phase=self._phase.name, elapsed=elapsed, sending=sending, offered=sender.offered(elapsed), sent=counts.sent,
-            acked=counts.acked, failed=counts.failed, dropped=counts.dropped, received=self.inbox.counts.received,
-            repeats=self.inbox.repeats, in_flight=counts.in_flight, send_delay_p99=sender.own_delay_p99(), blocked=sender.blocked,
-            beyond_bounds=tuple(self.inbox.counts.beyond_bounds), timely=self.inbox.timely.report(elapsed),
-            redelivered=self.inbox.counts.redelivered, resent=counts.resent, taken=self.inbox.taken,
-            connected=sending or self.driver.disconnected() is None, receive_lag_p99=self.inbox.lag_p99(),
-        )  # fmt: skip
+            phase=self._phase.name,
+            elapsed=elapsed,
+            sending=sending,
+            offered=self.sender.offered(elapsed),
+            sent=sent.sent,
+            acked=sent.acked,
+            failed=sent.failed,
+            dropped=sent.dropped,
+            received=received.received,
+            repeats=self.inbox.repeats,
+            in_flight=sent.in_flight,
+            send_delay_p99=self.sender.own_delay_p99(),
+            blocked=self.sender.blocked,
+            beyond_bounds=tuple(received.beyond_bounds),
+            timely=self.inbox.timely.report(elapsed),
+            redelivered=received.redelivered,
+            resent=sent.resent,
+            taken=self.inbox.taken,
+            connected=sending or self.driver.disconnected() is None,
+            receive_lag_p99=self.inbox.lag_p99(),
+        )
 
     def _finish(self) -> None:
         self.watch.stop()
-        self._collect(
-            self._clock()
-        )  # what came since the last collection still belongs to this phase
+        # what came since the last collection still belongs to this phase
+        self._collect(self._clock())
         self.sender.end()
 
 
@@ -275,15 +301,15 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
                 driver.poll(0)
         if not active:
             return
-        begun, now = now, clock()
+        stepped = clock()
         for engine in active:
-            engine.note_pause(begun, now)
-        due = _next_tick(active, min(due for _, due in steps if due is not None), now)
-        planned = min(due, now + PAUSE) if receives else due
+            engine.note_pause(now, stepped)
+        due = _next_tick(active, min(due for _, due in steps if due is not None), stepped)
+        planned = min(due, stepped + PAUSE) if receives else due
         # Waiting is left to the drivers, which move bytes in this time; several drivers share the
         # time, as each waits on its own sockets.
         for engine in active:
-            engine.driver.poll((planned - now) // len(active))
+            engine.driver.poll((planned - stepped) // len(active))
 
 
 def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:

@@ -30,9 +30,24 @@ if TYPE_CHECKING:
 
 
 ROWS = 1_000_000  # rows of a row group
-_REGULAR = {  # columns with small steps from row to row, which delta encoding suits
-    "stream", "consumer", "topic", "seq", "intended", "sent", "acked", "blocked", "received", "base", "first", "last", "after",
-}  # fmt: skip
+# columns with small steps from row to row, which delta encoding suits
+_REGULAR = frozenset(
+    [
+        "stream",
+        "consumer",
+        "topic",
+        "seq",
+        "intended",
+        "sent",
+        "acked",
+        "blocked",
+        "received",
+        "base",
+        "first",
+        "last",
+        "after",
+    ]
+)
 
 
 def arrow_schema(kind: str) -> pa.Schema:
@@ -57,20 +72,30 @@ def write_samples(path: Path, kind: str, columns: Columns, nonce: int | None = N
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = (
-        arrow_schema(kind)
-        if nonce is None
-        else arrow_schema(kind).with_metadata({NONCE: str(nonce)})
-    )
-    table = pa.Table.from_arrays([_array(column, columns) for column in KINDS[kind]], schema=schema)
+    schema = arrow_schema(kind)
+    if nonce is not None:
+        schema = schema.with_metadata({NONCE: str(nonce)})
+    arrays: list[pa.Array] = []
+    encodings: dict[str, str] = {}
+    in_dictionary: list[str] = []
+    for column in KINDS[kind]:
+        arrays.append(_array(column, columns))
+        if column.name in _REGULAR:
+            encodings[_path(column)] = "DELTA_BINARY_PACKED"
+        else:
+            in_dictionary.append(_path(column))
+    table = pa.Table.from_arrays(arrays, schema=schema)
     temporary = _temporary(path)
-    regular = [_path(column) for column in KINDS[kind] if column.name in _REGULAR]
     with removed_on_failure(temporary):
         pq.write_table(
-            table, temporary, compression="zstd", compression_level=1, row_group_size=ROWS,
-            use_dictionary=[_path(column) for column in KINDS[kind] if column.name not in _REGULAR],
-            column_encoding=dict.fromkeys(regular, "DELTA_BINARY_PACKED"),
-        )  # fmt: skip
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=1,
+            row_group_size=ROWS,
+            use_dictionary=in_dictionary,
+            column_encoding=encodings,
+        )
     temporary.replace(path)
     rows: int = table.num_rows
     return rows
@@ -88,11 +113,9 @@ def _path(column: Column) -> str:
 def _type(column: Column) -> pa.DataType:
     import pyarrow as pa
 
-    return (
-        pa.type_for_alias(column.type)
-        if column.item is None
-        else pa.list_(pa.field("element", pa.type_for_alias(column.item)))
-    )
+    if column.item is None:
+        return pa.type_for_alias(column.type)
+    return pa.list_(pa.field("element", pa.type_for_alias(column.item)))
 
 
 def _array(column: Column, columns: Columns) -> pa.Array:
@@ -125,14 +148,13 @@ def unwritten(
     failure = f"{who} could not write {what} below {folder}"
     if not is_full(error):
         return NoData(f"{failure}: {error}")
-    need = (
-        ""
-        if needed is None
-        else f"the plan needs {format_size(needed)} there for the samples of all workers, "
-    )
+    need = ""
+    if needed is not None:
+        need = f"the plan needs {format_size(needed)} there for the samples of all workers, "
     free = format_size(shutil.disk_usage(folder).free)
     return NoData(
-        f"{failure}: the disk is full\n  {need}{free} are free: make room, or set load_results in pytest.ini to another disk"
+        f"{failure}: the disk is full\n"
+        f"  {need}{free} are free: make room, or set load_results in pytest.ini to another disk"
     )
 
 

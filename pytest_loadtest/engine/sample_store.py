@@ -32,7 +32,8 @@ PART = 1 << 22
 WITH_FOLDERS = ("local", "hdfs")
 # Seconds to connect, and to wait for an answer: Arrow's own limits, 1 and 3, are too short for a
 # store under load. It tries three times.
-CONNECT_TIMEOUT, REQUEST_TIMEOUT = 10, 60
+CONNECT_TIMEOUT = 10
+REQUEST_TIMEOUT = 60
 
 
 def is_uri(location: str) -> bool:
@@ -53,8 +54,10 @@ def file_system(location: str) -> tuple[FileSystem, str]:
     if location.startswith("s3://"):
         return s3_file_system(location), location.removeprefix("s3://")
     found, path = fs.FileSystem.from_uri(location)
-    # Arrow keeps the slash in front of an Azure container, and then rejects it.
-    return found, path.lstrip("/") if found.type_name == "abfs" else path
+    if found.type_name == "abfs":
+        # Arrow keeps the slash in front of an Azure container, and then rejects it.
+        path = path.lstrip("/")
+    return found, path
 
 
 def s3_file_system(location: str) -> FileSystem:
@@ -75,9 +78,12 @@ def s3_file_system(location: str) -> FileSystem:
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
         arguments |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-    # Another store than Amazon's has no service that knows the region of a bucket, and mostly
-    # ignores it.
-    region = region or ("us-east-1" if endpoint else fs.resolve_s3_region(location.split("/")[2]))
+    if not region and endpoint:
+        # Another store than Amazon's has no service that knows the region of a bucket, and mostly
+        # ignores it.
+        region = "us-east-1"
+    elif not region:
+        region = fs.resolve_s3_region(location.split("/")[2])
     return fs.S3FileSystem(region=region, **arguments)
 
 
@@ -99,16 +105,14 @@ class SampleStore:
         """
         from pyarrow import fs
 
-        found = self.files.get_file_info(
-            fs.FileSelector(self.root, allow_not_found=True, recursive=True)
-        )
+        selector = fs.FileSelector(self.root, allow_not_found=True, recursive=True)
         # Some stores return paths with a slash in front that the given one does not have.
         root = self.root.strip("/")
-        return {
-            info.path.strip("/")[len(root) + 1 :]: info.size
-            for info in found
-            if info.type == fs.FileType.File
-        }
+        sizes: dict[str, int] = {}
+        for info in self.files.get_file_info(selector):
+            if info.type == fs.FileType.File:
+                sizes[info.path.strip("/")[len(root) + 1 :]] = info.size
+        return sizes
 
     def read(self, name: str) -> bytes:
         """Return the content of a file.
@@ -172,17 +176,17 @@ def store_samples(who: str, here: Path, location: str, stopped: Callable[[], boo
         _make_folders(store, [kind for kind in KINDS if document[kind]["files"]])
         for kind in KINDS:
             for entry in document[kind]["files"]:
-                name = f"{location}/{kind}/{entry['name']}"
-                entry.update(
-                    _copy(here / kind / entry["name"], store, f"{kind}/{entry['name']}", stopped)
-                )
+                file = f"{kind}/{entry['name']}"
+                name = f"{location}/{file}"
+                entry.update(_copy(here / file, store, file, stopped))
         name = f"{location}/{manifest.name}"
         with store.files.open_output_stream(f"{store.root}/{manifest.name}") as stream:
             stream.write(json.dumps(document, indent=1).encode())
     except (OSError, ValueError) as error:  # ValueError: Arrow's own errors
         raise NoData(
             f"{who} could not write {name}: {error}\n"
-            f"  its samples are kept in {here} on {socket.gethostname()}: check --load-samples and the credentials in the environment there"
+            f"  its samples are kept in {here} on {socket.gethostname()}:"
+            " check --load-samples and the credentials in the environment there"
         ) from error
 
 
@@ -197,7 +201,8 @@ def _make_folders(store: SampleStore, kinds: list[str]) -> None:
         return
     if store.files.get_file_info(store.root).type != fs.FileType.Directory:
         raise FileNotFoundError(
-            "the controller made this folder, and this host does not have it: mount the shared disk here"
+            "the controller made this folder, and this host does not have it:"
+            " mount the shared disk here"
         )
     for kind in kinds:
         store.files.create_dir(f"{store.root}/{kind}", recursive=False)
@@ -205,7 +210,8 @@ def _make_folders(store: SampleStore, kinds: list[str]) -> None:
 
 def _copy(file: Path, store: SampleStore, name: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Copy a file to the store; return what the manifest says of it: its size and its checksum."""
-    size, checksum = 0, hashlib.sha256()
+    size = 0
+    checksum = hashlib.sha256()
     with (
         file.open("rb") as source,
         store.files.open_output_stream(f"{store.root}/{name}") as target,

@@ -67,8 +67,11 @@ class Sender:
     """
 
     def __init__(self, setup: Setup, retire: Callable[[Block], None]) -> None:
-        self._setup, self._driver, self._streams = setup, setup.driver, setup.streams
-        self._retire, self._max_delay = retire, setup.max_send_delay
+        self._setup = setup
+        self._driver = setup.driver
+        self._streams = setup.streams
+        self._retire = retire
+        self._max_delay = setup.max_send_delay
         self._chooser = self._choose_for(setup.streams)
         self._key_column = key_column(setup.key_distributor, setup.seed, setup.streams)
         self._row = self._next = 0
@@ -78,14 +81,11 @@ class Sender:
     def begin(self, phase: Phase, start: int, delays: Delays | None = None) -> None:
         """Begin a phase, whose messages are due from ``start`` on."""
         self._delayed = delays
-        self._row += (
-            self._end or 0
-        )  # row numbers go on, so that an answer to a message of an earlier phase is recognized
-        self._start, self._last, self._first = (
-            start,
-            phase.duration - 1,
-            phase.first_of(self._streams),
-        )
+        # row numbers go on, so that an answer to a message of an earlier phase is recognized
+        self._row += self._end or 0
+        self._start = start
+        self._last = phase.duration - 1
+        self._first = phase.first_of(self._streams)
         self._ticked = start
         self.late.clear()
         # A worker without streams has no message whose time would have to be drawn: it knows its
@@ -94,10 +94,8 @@ class Sender:
         self._schedule = self._make_schedule(phase)
         # messages per second of this worker at the highest rate, by which the size of blocks is
         # chosen
-        rate = (
-            phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams * len(self._streams)
-        )
-        self._ledger = Ledger(self._row, _block_size(rate))
+        rate_of_stream = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams
+        self._ledger = Ledger(self._row, _block_size(rate_of_stream * len(self._streams)))
         self._retries = Retries(
             self._driver, self._schedule, self._ledger, self._streams, self._first
         )
@@ -140,7 +138,8 @@ class Sender:
         """The sequence after the phase's last one, by stream; before the end is known, after those
         offered so far.
         """
-        return self._first + self._schedule.numbers(self._next if self._end is None else self._end)
+        end = self._next if self._end is None else self._end
+        return self._first + self._schedule.numbers(end)
 
     @property
     def marks(self) -> tuple[tuple[int, Column], ...]:
@@ -158,11 +157,11 @@ class Sender:
         if self._end is not None and self._next >= self._end:
             return NEVER
         self._next_due = self._schedule.time(self._next)
-        # where bytes are paced the number of the last message is unknown before the end of the
-        # phase: look again then
-        return self._start + (
-            min(self._next_due, self._last) if self._end is None else self._next_due
-        )
+        if self._end is None:
+            # where bytes are paced the number of the last message is unknown before the end of the
+            # phase: look again then
+            return self._start + min(self._next_due, self._last)
+        return self._start + self._next_due
 
     def offered(self, elapsed: int) -> int:
         """Return the number of messages due so far."""
@@ -186,7 +185,8 @@ class Sender:
         # than theirs (docs/decisions/008).
         if self._next > first:
             raise WorkerError(
-                f"a change came too late: this worker had already sent {self._next - first} messages that it affects"
+                "a change came too late: this worker had already sent"
+                f" {self._next - first} messages that it affects"
             )
         if pacer is not None:
             self._schedule.pacer = pacer
@@ -203,15 +203,10 @@ class Sender:
             kept = max(first - number * size, 0)
             if kept < size:
                 changed = self._make(number * size + kept, size - kept)
-                for name in (
-                    "stream",
-                    "seq",
-                    "intended",
-                    "payload",
-                    "key",
-                    "due",
-                ):  # in place: the block keeps its answers
-                    if (column := getattr(block, name)) is not None:
+                # in place: the block keeps its answers
+                for name in ("stream", "seq", "intended", "payload", "key", "due"):
+                    column = getattr(block, name)
+                    if column is not None:
                         column[kept:] = getattr(changed, name)
 
     # --- sending
@@ -236,9 +231,8 @@ class Sender:
                 self._took(delays)
         while self._next < due:
             self._offer(due, now)
-            if (
-                self._next < due
-            ):  # several blocks are due at once, and while one is sent the next may become too late
+            if self._next < due:
+                # several blocks are due at once, and while one is sent the next may become too late
                 self._drop_late(self._setup.clock())
 
     def _due(self, elapsed: int) -> int:
@@ -300,9 +294,10 @@ class Sender:
         block = self._ledger.blocks.get(number)
         if block is None:
             # Rows that were sent or dropped are needed no more, whether they are answered or not.
-            self._schedule.forget(
-                min(number * size, self._looked) if self._waiting.any else number * size
-            )
+            needed = number * size
+            if self._waiting.any:
+                needed = min(needed, self._looked)
+            self._schedule.forget(needed)
             block = self._ledger.blocks[number] = self._make(number * size, size)
         return block
 
@@ -315,20 +310,12 @@ class Sender:
         seq = self._first[rows.index] + rows.number
         intended = rows.time + self._start
         due = None if self._delayed is None else self._delayed.on_the_wire(stream, seq, intended)
-        return Block(
-            self._row + first,
-            stream,
-            seq,
-            intended,
-            rows.payload,
-            self._key_column(rows.index, seq),
-            due,
-        )
+        key = self._key_column(rows.index, seq)
+        return Block(self._row + first, stream, seq, intended, rows.payload, key, due)
 
     def _drop_late(self, now: int) -> None:
-        self._drop(
-            self._schedule.due(min(now - self._start - self._max_delay - 1, self._last)), now
-        )
+        too_late = now - self._start - self._max_delay - 1
+        self._drop(self._schedule.due(min(too_late, self._last)), now)
 
     def _drop(self, until: int, now: int) -> None:
         """Drop the rows before ``until`` that were not sent."""
@@ -336,9 +323,8 @@ class Sender:
         # Rows up to _looked, and those of retired blocks, are sent or dropped already: each row is
         # looked at once. Every row from _next on needs a block, also one that is dropped without
         # being offered, because a dropped message is recorded too.
-        self._looked = max(
-            self._looked, min(self._ledger.blocks, default=self._next // size) * size
-        )
+        first_block = min(self._ledger.blocks, default=self._next // size)
+        self._looked = max(self._looked, first_block * size)
         if self._looked >= until:
             return
         # Once for all rows: a stream whose waiting messages are all dropped has a full window for
@@ -346,27 +332,25 @@ class Sender:
         full_until = self._retries.full_until(now)
         while self._looked < until:
             number = self._looked // size
-            low, high = self._looked - number * size, min(until - number * size, size)
+            low = self._looked - number * size
+            high = min(until - number * size, size)
             if self._looked >= self._next or number in self._ledger.blocks:
                 self._drop_of(self._block(self._looked), low, high, full_until, now)
             self._looked = number * size + high
         self._next = max(self._next, until)
 
     def _drop_of(self, block: Block, low: int, high: int, full_until: Column, now: int) -> None:
-        index = (
-            np.flatnonzero((block.status[low:high] == Status.PENDING) & (block.sent[low:high] == 0))
-            + low
-        )
+        is_unsent = (block.status[low:high] == Status.PENDING) & (block.sent[low:high] == 0)
+        index = np.flatnonzero(is_unsent) + low
         if not len(index):
             return
         block.drop(index, self._retries.blocked(block, index, full_until), now)
         self.counts.dropped += len(index)
         # rows that were never offered are not among those that wait, and are not removed from them
-        self._retries.drop(block.stream[index[index < self._next - (block.row - self._row)]])
+        first = block.row - self._row
+        self._retries.drop(block.stream[index[index < self._next - first]])
         if block.open == 0:
-            self._retire(
-                self._ledger.blocks.pop((block.row - self._row) // self._ledger.block_size)
-            )
+            self._retire(self._ledger.blocks.pop(first // self._ledger.block_size))
 
     # --- answers
 
@@ -389,9 +373,8 @@ class Sender:
 
     def end(self) -> None:
         """End the phase: messages without an answer are given up, and all blocks retired."""
-        if (
-            self._end is None
-        ):  # bytes are paced, and the phase was cut short before all messages were due
+        if self._end is None:
+            # bytes are paced, and the phase was cut short before all messages were due
             self._end = self._next
         self._drop(self._end, self._setup.clock())  # the rest of the plan was never sent
         for block in self._ledger.blocks.values():
@@ -411,9 +394,8 @@ def _block_size(rate: float) -> int:
 KEYS: Final = (
     10_000  # as many as OMB's key distributors have; a key is a number, which the driver spells
 )
-_KEY_DRAWS: Final = (
-    1 << 40
-)  # index of the subkey for keys, far from those of payloads and their bodies
+_KEY_DRAWS: Final = 1 << 40
+"""Index of the subkey for keys, far from those of payloads and their bodies."""
 
 
 def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
@@ -427,10 +409,13 @@ def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
         return lambda index, seq: None
     if distributor == "KEY_ROUND_ROBIN":
         return lambda index, seq: (seq % KEYS).astype(np.int32)
-    drawn = draws.subkeys(draws.subkey(~seed, _KEY_DRAWS), streams)
-    return lambda index, seq: (draws.draw_each(drawn.take(index), seq) % np.uint64(KEYS)).astype(
-        np.int32
-    )
+    subkeys = draws.subkeys(draws.subkey(~seed, _KEY_DRAWS), streams)
+
+    def random_keys(index: Column, seq: Column) -> NDArray[np.int32]:
+        drawn = draws.draw_each(subkeys.take(index), seq)
+        return (drawn % np.uint64(KEYS)).astype(np.int32)
+
+    return random_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

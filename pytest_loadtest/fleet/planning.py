@@ -132,7 +132,7 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
 
 
 def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
-    """Return the plan of one test as lines, workload by workload.
+    """Return the file of one test's profile and its plan as lines, workload by workload.
 
     :raises UsageError: it cannot be planned.
     """
@@ -150,7 +150,8 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
             options.hosts,
         )
     ]
-    return lines + [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
+    reasons = [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
+    return [f"{'file':<12} {request.source}", *lines, *reasons]
 
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:

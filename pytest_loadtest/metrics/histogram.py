@@ -4,8 +4,8 @@ The bucket of ``v`` is ``(shift << b) + (v >> shift)`` with ``shift = max(floor(
 With ``b`` = 10 that is the counts index of an HdrHistogram (hdrhistogram.org) with lowest value 1
 ns and three significant digits.
 
-Spark's workers and the threads of workers count values into buckets; the controller merges the
-counts, and the verdict and reports read percentiles.
+Spark's workers count values into buckets, as do workers for the times of their connections; the
+controller merges the counts, and the verdict and reports read percentiles.
 """
 
 from __future__ import annotations

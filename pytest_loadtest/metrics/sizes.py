@@ -1,4 +1,8 @@
-"""The size of a run's counts, estimated before it is measured."""
+"""The size of a run's counts, estimated before it is measured: buckets with values, by the number
+of values that fall into each piece of the phase.
+
+The controller calls this while it plans, and before Spark's workers count.
+"""
 
 from __future__ import annotations
 

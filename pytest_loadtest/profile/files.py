@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import Problem, ProfileError, UsageError, did_you_mean
 from pytest_loadtest.profile.checks import check_profile
@@ -25,13 +25,27 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.omb_driver import OmbDriver
 
 _SUFFIXES = (".yaml", ".yml")
+_PACKAGE: Final = Path(__file__).parents[1]
+_SHIPPED: Final = {"profiles": "profiles", "loadtests": "loadtests", "grafana": "docs/grafana"}
+"""Folder below ``shipped`` in the wheel (``force-include`` in pyproject.toml) → in the checkout."""
+
+
+def shipped(name: str) -> Path:
+    """Return the folder ``profiles``, ``loadtests`` or ``grafana`` that comes with the package.
+
+    An editable installation has those of its checkout.
+    """
+    packed = _PACKAGE / "shipped" / name
+    if packed.is_dir():
+        return packed
+    return _PACKAGE.parent / _SHIPPED[name]
 
 
 def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
     """Return the file of a profile.
 
-    A text with a file's suffix is a path, any other is a name in ``folder`` (``smoke``,
-    ``mqtt/fanout``).
+    A text with a file's suffix is a path, any other is a name (``smoke``, ``mqtt/fanout``) in
+    ``folder``, or else of a profile that comes with the package.
 
     :param places: the folders, besides ``folder``, to which a path may be relative; the first that
         has the file counts.
@@ -45,10 +59,11 @@ def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
             raise UsageError(f"no profile file {name_or_path}: looked at {_listed(candidates)}")
         _same_content(name_or_path, files)
         return files[0]
-    for suffix in _SUFFIXES:
-        path = folder / f"{name_or_path}{suffix}"
-        if path.is_file():
-            return path
+    for place in (folder, shipped("profiles")):
+        for suffix in _SUFFIXES:
+            path = place / f"{name_or_path}{suffix}"
+            if path.is_file():
+                return path
     raise UsageError(_unknown(name_or_path, folder))
 
 
@@ -62,14 +77,21 @@ def _same_content(name: str, files: Sequence[Path]) -> None:
 
 
 def _unknown(name: str, folder: Path) -> str:
-    """Write that a folder has no profile of this name, with a similar one."""
-    paths = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
-    names = sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
-    hint = "the folder has no profiles; set the ini option load_profiles"
-    if names:
-        hint = did_you_mean(name, names)
-    message = f"no profile {name!r} in {folder}"
+    """Write that there is no profile of this name, with a similar one."""
+    own = _names(folder)
+    hint = did_you_mean(name, sorted(own | _names(shipped("profiles"))))
+    if not hint and own:
+        hint = did_you_mean(name, sorted(own))
+    elif not hint:
+        hint = "the folder has no profiles; set the ini option load_profiles"
+    message = f"no profile {name!r} in {folder}, and none with the package"
     return f"{message} ({hint})" if hint else message
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the names of the profiles in a folder and below it."""
+    paths = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
+    return {path.relative_to(folder).with_suffix("").as_posix() for path in paths}
 
 
 def load(path: Path) -> Profile:

@@ -1,1 +1,1 @@
-"""Reports of runs: the JSON document, and from it the terminal's summary, HTML, JUnit properties and further formats."""
+"""Reports of runs: the JSON document, and all other formats, which are made from it."""

@@ -1,4 +1,7 @@
-"""Facts about the times of arrivals, as the terminal's summary and the HTML report show them: their clock, and the time at the target."""
+"""Facts about the times of arrivals, for the terminal's summary and the HTML report.
+
+They are their clock, and the time at the target.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +20,31 @@ if TYPE_CHECKING:
 
 def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     """Yield the clock that stamped arrivals, if it is known."""
-    clock, without, late = (
-        document.driver.get(name) for name in ("stamps", "unstamped", "late_stamps")
-    )
-    if clock:
-        but = (
-            f"; {counted(without, 'read')} stamped by the client (no usable stamp)"
-            if without
-            else ""
-        )
-        but += (
-            f"; {counted(late, 'copy', 'copies')} may have arrived earlier than stamped"
-            if late
-            else ""
-        )
-        yield "clock", f"arrivals and acknowledgements stamped by the {clock}{but}"
+    clock = document.driver.get("stamps")
+    if not clock:
+        return
+    text = f"arrivals and acknowledgements stamped by the {clock}"
+    if without := document.driver.get("unstamped"):
+        text += f"; {counted(without, 'read')} stamped by the client (no usable stamp)"
+    if late := document.driver.get("late_stamps"):
+        text += f"; {counted(late, 'copy', 'copies')} may have arrived earlier than stamped"
+    yield "clock", text
 
 
 def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
-    """Yield how long messages were at the target on average, from the send to the arrival, if every sent message has all its copies."""
-    latencies, counts = measured.latencies, measured.counts
-    end_to_end, send_delay, lag = (
-        latencies.get(key) for key in ("endToEnd", "sendDelay", "receiveLag")
-    )
+    """Yield how long messages were at the target on average, from the send to the arrival.
+
+    It is known if every sent message has all its copies.
+    """
+    latencies = measured.latencies
+    end_to_end = latencies.get("endToEnd")
+    send_delay = latencies.get("sendDelay")
     if end_to_end is None or send_delay is None or end_to_end.clocks_disagree:
         return
     # Means of the same messages can be subtracted, percentiles cannot.
-    if counts["received"] != measured.count("sent") * measured.subscriptions:
+    if measured.counts["received"] != measured.count("sent") * measured.subscriptions:
         return
-    until = "" if lag is None else f", then {format_duration(lag.mean)} until we took them"
-    yield (
-        "at target",
-        f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival{until}",
-    )
+    text = f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival"
+    if lag := latencies.get("receiveLag"):
+        text += f", then {format_duration(lag.mean)} until we took them"
+    yield "at target", text

@@ -1,4 +1,7 @@
-"""Find the earlier run that a run is compared with: in a file, in a folder, or the newest comparable one that was met."""
+"""Find the earlier run that a run is compared with.
+
+It is in a file, in a folder, or the newest comparable one that was met.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 LAST_MET = "last-met"
 KEPT = 10
-"""Number of earlier runs, from which the best is a second baseline: with the newest alone, six steps of 9 % pass a bound of 10 %."""
+"""Number of earlier runs, from which the best is a second baseline.
+
+With the newest alone, six steps of 9 % pass a bound of 10 %.
+"""
 Identity = tuple[str, str, str]
 
 
@@ -27,8 +33,10 @@ Identity = tuple[str, str, str]
 class Baseline:
     """The baseline that ``--load-baseline`` names.
 
-    :param find: returns the baseline of a run, or the reason why there is none. :param force: ``--load-baseline-force``.
-    :param earlier: returns further runs: a run must not be certainly worse than the best of them by more than its bounds on regression.
+    :param find: returns the baseline of a run, or the reason why there is none.
+    :param force: ``--load-baseline-force``.
+    :param earlier: returns further runs: a run must not be certainly worse than the best of them by
+        more than its bounds on regression.
     """
 
     find: Callable[[RunDocument], RunDocument | str]
@@ -37,12 +45,15 @@ class Baseline:
 
 
 def identity(document: RunDocument) -> Identity:
-    """Return test, profile and workload: documents with the same ones are runs of the same thing."""
+    """Return test, profile and workload: documents with the same are runs of the same thing."""
     return document.test, document.profile.name, document.workload or ""
 
 
 class StoredRuns(NamedTuple):
-    """Documents that were read. :param unreadable: a sentence for each file that is none: truncated, or of another version."""
+    """Documents that were read.
+
+    :param unreadable: a sentence for each file that is none: truncated, or of another version.
+    """
 
     documents: list[RunDocument]
     unreadable: list[str]
@@ -63,14 +74,16 @@ def read_documents(path: Path) -> StoredRuns:
             stored.unreadable.append(f"{file} {error}")
     if not stored.documents:
         what = stored.unreadable[0] if stored.unreadable else f"{path}: no {RESULTS} below it"
-        raise UsageError(
-            f"{what}; write the {RESULTS} of a run, or the folder of a session or a run"
-        )
+        remedy = f"write the {RESULTS} of a run, or the folder of a session or a run"
+        raise UsageError(f"{what}; {remedy}")
     return stored
 
 
 def newest_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]:
-    """Return the newest run of each test, profile and workload. For a search it is the step that has its answer."""
+    """Return the newest run of each test, profile and workload.
+
+    For a search it is the step that has its answer.
+    """
     groups: dict[Identity, list[RunDocument]] = {}
     for document in documents:
         groups.setdefault(identity(document), []).append(document)
@@ -78,54 +91,49 @@ def newest_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]
 
 
 def baseline_at(path: Path, *, force: bool = False) -> Baseline:
-    """Return the newest run of the same test, profile and workload in a file or folder as baseline.
+    """Return the newest run of the same test, profile and workload in a file or folder.
 
     :raises UsageError: nothing is there.
     """
     stored = read_documents(path)
     runs = newest_runs(stored.documents)
-    missing = "; ".join(
-        [
-            f"no run of this test, profile and workload in the baseline {path}",
-            *stored.unreadable[:1],
-        ]
-    )
+    missing = f"no run of this test, profile and workload in the baseline {path}"
+    if stored.unreadable:
+        missing += f"; {stored.unreadable[0]}"
     return Baseline(lambda document: runs.get(identity(document), missing), force)
 
 
 def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
-    """Return the newest comparable run that was met, of the same test, profile and workload in any other session; and those before it.
+    """Return the newest comparable run that was met, and those before it.
+
+    They are of the same test, profile and workload in any other session.
 
     :param results: the folder of all sessions. :param session: the folder of this one.
     """
 
     def met(document: RunDocument) -> Iterator[RunDocument]:
-        """Yield the runs that were met, the newest first. Documents can be large, so one session's are read at a time."""
-        of_test = (
-            Path(document.results).parents[2].name
-        )  # a test has one name in all sessions, and their names sort by time
+        """Yield the runs that were met, the newest first.
+
+        Documents can be large, so one session's are read at a time.
+        """
+        # A test has one name in all sessions, and their names sort by time.
+        of_test = Path(document.results).parents[2].name
         for folder in sorted(results.glob(f"*/{of_test}"), reverse=True):
-            if not folder.is_relative_to(session):
-                runs = (
-                    run
-                    for path in sorted(folder.glob(f"*/*/*/{RESULTS}"))
-                    if (run := _document(path)) is not None
-                )
-                answers = _answers([run for run in runs if identity(run) == identity(document)])
-                yield from sorted(
-                    (run for run in answers if run.verdict.outcome is Outcome.MET),
-                    key=_started,
-                    reverse=True,
-                )
+            if folder.is_relative_to(session):
+                continue
+            runs = _readable(sorted(folder.glob(f"*/*/*/{RESULTS}")))
+            answers = _answers([run for run in runs if identity(run) == identity(document)])
+            for run in sorted(answers, key=_started, reverse=True):
+                if run.verdict.outcome is Outcome.MET:
+                    yield run
 
     def comparable(document: RunDocument) -> Iterator[RunDocument]:
         key = comparable_key(document)
         return islice((run for run in met(document) if comparable_key(run) == key), KEPT)
 
     def find(document: RunDocument) -> RunDocument | str:
-        return next(comparable(document), None) or _none_met(
-            document, next(met(document), None), results
-        )
+        newest = next(comparable(document), None)
+        return newest or _none_met(document, next(met(document), None), results)
 
     return Baseline(find, force, lambda document: [*comparable(document)][1:])
 
@@ -135,26 +143,25 @@ def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
     comparison = None if earlier is None else earlier.comparison
     if comparison is None or comparison.baseline is None:
         return None
-    path, best = (
-        Path(comparison.baseline.results, RESULTS),
-        [Path(folder, RESULTS) for folder in comparison.best],
-    )
+    path = Path(comparison.baseline.results, RESULTS)
+    best = [Path(folder, RESULTS) for folder in comparison.best]
     return Baseline(
         lambda _: _document(path) or f"the baseline {path} is gone",
         comparison.forced,
-        lambda _: [run for file in best if (run := _document(file)) is not None],
+        lambda _: _readable(best),
     )
 
 
 def _none_met(document: RunDocument, newest: RunDocument | None, results: Path) -> str:
     if newest is None:
-        return f"no run of this test below {results} was met yet: make one run with --load-baseline none first"
-    first = differences(newest, document)[
-        0
-    ]  # deciding facts come first, and at least one of them differs
+        remedy = "make one run with --load-baseline none first"
+        return f"no run of this test below {results} was met yet: {remedy}"
+    # Deciding facts come first, and at least one of them differs.
+    first, *_ = differences(newest, document)
+    change = f"{first.name} ({first.baseline} → {first.now})"
     return (
-        f"no comparable run below {results} was met: {newest.results} is the newest that was, and differs in {first.name}"
-        f" ({first.baseline} → {first.now}); a run with --load-baseline none makes a new one"
+        f"no comparable run below {results} was met: {newest.results} is the newest that was,"
+        f" and differs in {change}; a run with --load-baseline none makes a new one"
     )
 
 
@@ -165,6 +172,11 @@ def _answers(documents: list[RunDocument]) -> list[RunDocument]:
 
 def _started(document: RunDocument) -> str:
     return document.started or ""
+
+
+def _readable(paths: Iterable[Path]) -> list[RunDocument]:
+    """Read these results documents, but those that are something else, or incomplete."""
+    return [document for path in paths if (document := _document(path)) is not None]
 
 
 def _document(path: Path) -> RunDocument | None:
@@ -178,13 +190,14 @@ def _document(path: Path) -> RunDocument | None:
 def paired_runs(
     first: StoredRuns, second: StoredRuns, *, files: bool
 ) -> Iterator[tuple[RunDocument | None, RunDocument | None]]:
-    """Pair runs by test, profile and workload; a run that is on one side alone has None as partner.
+    """Pair runs by test, profile and workload; a run on one side alone has None as partner.
 
     :param files: both sides are single files, which are always a pair, whatever their runs are.
     """
     if files:
         yield first.documents[0], second.documents[0]
         return
-    before, after = newest_runs(first.documents), newest_runs(second.documents)
+    before = newest_runs(first.documents)
+    after = newest_runs(second.documents)
     for name in dict.fromkeys((*after, *before)):
         yield before.get(name), after.get(name)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_loadtest.report.document import (
+    VERSION,
     BacklogSection,
     ProfileSection,
     RunDocument,
     ScaleSection,
     StageEntry,
 )
-from pytest_loadtest.report.measured import finite, latency_section, measurements_section
+from pytest_loadtest.report.measured import (
+    finite,
+    latency_section,
+    measurements_section,
+    section_of,
+)
 from pytest_loadtest.report.verdict_section import (
     FindingEntry,
     PeakSection,
@@ -45,14 +51,17 @@ if TYPE_CHECKING:
 class RunFacts:
     """The facts of a run apart from its measurements. All mappings are plain JSON values.
 
-    :param test: the test's node id. :param started: wall clock at the start of the measured phase, ISO 8601 with zone; None if it never
-        started.
-    :param scale: factor; None where the profile ran as written. :param scaling: the reductions, ``{"rate": "2.50 M → 2 000 msg/s"}``.
+    :param test: the test's node id. :param started: wall clock at the start of the measured phase,
+        ISO 8601 with zone; None if it never started.
+    :param scale: factor; None where the profile ran as written.
+    :param scaling: the reductions, ``{"rate": "2.50 M → 2 000 msg/s"}``.
     :param workload: its name if several ran together; otherwise empty.
     :param profile: the profile as a document. :param plan: summary of the plan.
-    :param broker: name, version, mode, url, settings, restarts. :param driver: client, version, applied, not_applied.
+    :param broker: name, version, mode, url, settings, restarts.
+    :param driver: client, version, applied, not_applied.
     :param versions: versions of this package and its environment.
-    :param machine: host, cores, memory. :param results: the run's folder. :param notes: events apart from the load, in sentences.
+    :param machine: host, cores, memory. :param results: the run's folder.
+    :param notes: events apart from the load, in sentences.
     """
 
     test: str
@@ -83,50 +92,55 @@ def build_document(
     bottleneck: BottleneckSection | None = None,
     timeline: TimelineSection | None = None,
 ) -> RunDocument:
-    """Build the document of a run; ``measurements`` is None if the run broke before anything could be measured.
+    """Build the document of a run.
 
-    :param stages: name, verdict and measurements of each stage, None for one that never began; the outcome of the whole is the worst of
-        ``verdict`` and theirs.
-    :param bottleneck: from :func:`pytest_loadtest.report.bottleneck.bottleneck_section`; None where nothing was sampled.
+    :param measurements: None if the run broke before anything could be measured.
+    :param stages: name, verdict and measurements of each stage, None for one that never began; the
+        outcome of the whole is the worst of ``verdict`` and theirs.
+    :param bottleneck: from :func:`pytest_loadtest.report.bottleneck.bottleneck_section`; None where
+        nothing was sampled.
     :param timeline: from :func:`pytest_loadtest.report.measured.timeline_section`.
     """
-    whole = overall([("", verdict), *((f"stage {name}: ", judged) for name, judged, _ in stages)])
-    return RunDocument(
-        test=facts.test,
+    verdicts = [("", verdict)]
+    entries = []
+    for name, judged, measured in stages:
+        verdicts.append((f"stage {name}: ", judged))
+        entries.append(_stage(name, judged, measured, verdict))
+    whole = overall(verdicts)
+    scale = None
+    if facts.scale is not None:
+        scale = ScaleSection(factor=facts.scale, changes=facts.scaling)
+    section = None
+    if measurements is not None:
+        section = measurements_section(measurements, tolerances=tolerances(_objectives(verdict)))
+    return section_of(
+        RunDocument,
+        facts,
+        version=VERSION,
         profile=ProfileSection(name=facts.profile_name, document=facts.profile),
         workload=facts.workload or None,
-        seed=facts.seed,
-        scale=None
-        if facts.scale is None
-        else ScaleSection(factor=facts.scale, changes=facts.scaling),
-        started=facts.started,
-        results=facts.results,
-        plan=facts.plan,
-        broker=facts.broker,
-        driver=facts.driver,
-        versions=facts.versions,
-        machine=facts.machine,
-        notes=tuple(facts.notes),
+        scale=scale,
         verdict=replace(_verdict(verdict), outcome=whole.outcome, reasons=whole.reasons),
-        measurements=None
-        if measurements is None
-        else measurements_section(measurements, tolerances=tolerances(_objectives(verdict))),
-        stages=tuple(_stage(name, judged, measured, verdict) for name, judged, measured in stages),
-        peak=None if peak is None else _peak(peak, facts.profile, verdict),
-        backlog=None if backlog is None else _backlog(backlog),
+        measurements=section,
+        stages=tuple(entries),
+        peak=peak and _peak(peak, facts.profile, verdict),
+        backlog=backlog and _backlog(backlog),
         bottleneck=bottleneck,
         timeline=timeline,
+        comparison=None,
     )
 
 
 def _stage(name: str, judged: Verdict, measured: Measurements | None, whole: Verdict) -> StageEntry:
-    """:param whole: the verdict on the whole profile, whose tolerances apply where the stage has none of its own."""
-    bounds = joint_tolerances(_objectives(judged), _objectives(whole))
-    section = (
-        None
-        if measured is None
-        else measurements_section(measured, tolerances=bounds, over_time=False)
-    )
+    """Return the entry of a stage.
+
+    :param whole: the verdict on the whole profile, whose tolerances apply where the stage has none
+        of its own.
+    """
+    section = None
+    if measured is not None:
+        bounds = joint_tolerances(_objectives(judged), _objectives(whole))
+        section = measurements_section(measured, tolerances=bounds, over_time=False)
     return StageEntry(name=name, verdict=_verdict(judged), measurements=section)
 
 
@@ -137,50 +151,46 @@ def _objectives(verdict: Verdict) -> list[Objective]:
 def with_comparison(
     document: RunDocument, section: ComparisonSection, findings: Sequence[Finding]
 ) -> RunDocument:
-    """Return the document with the result of a comparison: its section, and the findings that it adds to the verdict."""
+    """Return the document with the result of a comparison.
+
+    It gets the section, and the findings are added to the verdict.
+    """
     verdict = document.verdict
-    untold = (finding.text for finding in findings if finding.outcome is Outcome.NO_DATA)
+    outcomes = [finding.outcome for finding in findings]
+    unknown = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
     judged = VerdictSection(
-        outcome=worst([verdict.outcome, *(finding.outcome for finding in findings)]),
-        reasons=(*verdict.reasons, *untold),
+        outcome=worst([verdict.outcome, *outcomes]),
+        reasons=(*verdict.reasons, *unknown),
         findings=(*verdict.findings, *map(_finding, findings)),
     )
     return replace(document, verdict=judged, comparison=section)
 
 
 def _verdict(verdict: Verdict) -> VerdictSection:
-    return VerdictSection(
-        outcome=verdict.outcome,
-        reasons=verdict.reasons,
-        findings=tuple(map(_finding, verdict.findings)),
-    )
+    return section_of(VerdictSection, verdict, findings=tuple(map(_finding, verdict.findings)))
 
 
 def _finding(finding: Finding) -> FindingEntry:
     objective = finding.objective
-    shown = finding.shown or (
-        None if finding.observed is None else show(objective, finding.observed)
-    )
-    return FindingEntry(
-        name=objective.name,
-        metric=objective.metric,
+    shown = ShownSection(observed="", bound=write_bounds(objective), over="")
+    written = finding.shown
+    if written is None and finding.observed is not None:
+        written = show(objective, finding.observed)
+    if written is not None:
+        observed, bound, over = written
+        shown = ShownSection(observed=observed, bound=bound, over=over)
+    # The samples of users' own code are unknown.
+    samples = None if objective.metric == "custom" else finding.samples
+    return section_of(
+        FindingEntry,
+        objective,
         statistic=objective.statistic or None,
         bucket=objective.bucket or None,
-        unit=objective.unit,
-        minimum=objective.minimum,
-        maximum=objective.maximum,
-        implicit=objective.implicit,
         outcome=finding.outcome,
         observed=finite(finding.observed),
-        samples=None
-        if objective.metric == "custom"
-        else finding.samples,  # the samples of users' own code are unknown
+        samples=samples,
         text=finding.text,
-        shown=ShownSection(
-            observed="" if shown is None else shown.observed,
-            bound=write_bounds(objective) if shown is None else shown.bound,
-            over="" if shown is None else shown.missed_by,
-        ),
+        shown=shown,
         windows=_windows(finding),
         tenths=_tenths(finding),
     )
@@ -189,57 +199,44 @@ def _finding(finding: Finding) -> FindingEntry:
 def _peak(peak: Peak, profile: Mapping[str, Any], verdict: Verdict) -> PeakSection:
     """A search is in bytes where the profile gives its first rate in bytes."""
     in_bytes = str((profile.get("search") or {}).get("start")).endswith("B/s")
-    return PeakSection(
-        rate=peak.rate,
-        low=peak.low,
-        high=peak.high,
+    steps = [section_of(StepEntry, step, **asdict(step.ask)) for step in peak.steps]
+    return section_of(
+        PeakSection,
+        peak,
         unit="B/s" if in_bytes else "msg/s",
-        limit=peak.limit,
-        at_least=peak.at_least,
-        confirmed=peak.confirmed,
-        broke_first=peak.broke_first,
         implicit_only=all(finding.objective.implicit for finding in verdict.findings),
-        steps=tuple(
-            StepEntry(
-                number=step.ask.number, rate=step.ask.rate, duration=step.ask.duration, warmup=step.ask.warmup, purpose=step.ask.purpose,
-                outcome=step.outcome, broke=step.broke, text=step.text, early=step.early, throughput=step.throughput,
-            )
-            for step in peak.steps
-        ),
-    )  # fmt: skip
+        steps=tuple(steps),
+    )
 
 
 def _backlog(backlog: Backlog) -> BacklogSection:
-    return BacklogSection(
+    drain = finite(backlog.drain)
+    return section_of(
+        BacklogSection,
+        backlog,
         messages=backlog.size_messages,
         bytes=backlog.size_bytes,
-        build=backlog.build,
-        drain=None if backlog.drain is None or backlog.drain == math.inf else int(backlog.drain),
-        drained=backlog.drained,
-        waited=backlog.waited,
+        drain=None if drain is None else int(drain),
         drained_between=backlog.between,
-        uncounted=backlog.uncounted,
-        left=backlog.left,
-        allowed=backlog.allowed,
-        drain_rate=backlog.drain_rate,
         publish_during_drain=latency_section(Latencies(backlog.publish_during_drain, 0)),
     )
 
 
 MOST: Final = 1000
-"""The largest number of windows that are listed; if there are more, the first of those that are not met."""
+"""The largest number of windows that are listed.
+
+If there are more, the first of those that are not met are listed.
+"""
 
 
 def _windows(finding: Finding) -> WindowsSection | None:
     windows, width = finding.windows, finding.objective.window
     if not windows or width is None:
         return None
-    listed = (
-        windows
-        if len(windows) <= MOST
-        else [window for window in windows if window.outcome is not Outcome.MET][:MOST]
-    )
-    count = {outcome: sum(window.outcome is outcome for window in windows) for outcome in Outcome}
+    listed = windows
+    if len(windows) > MOST:
+        listed = tuple(window for window in windows if window.outcome is not Outcome.MET)[:MOST]
+    count = Counter(window.outcome for window in windows)
     return WindowsSection(
         width=width,
         violations=finding.objective.violations,
@@ -248,13 +245,7 @@ def _windows(finding: Finding) -> WindowsSection | None:
         generator_limited=count[Outcome.GENERATOR_LIMITED],
         no_data=count[Outcome.NO_DATA],
         listed=tuple(
-            WindowEntry(
-                start=window.start,
-                end=window.end,
-                observed=finite(window.observed),
-                outcome=window.outcome,
-            )
-            for window in listed
+            section_of(WindowEntry, window, observed=finite(window.observed)) for window in listed
         ),
     )
 
@@ -263,9 +254,8 @@ def _tenths(finding: Finding) -> TenthsSection | None:
     if finding.tenths is None:
         return None
     first, last = map(finite, finding.tenths)
-    return TenthsSection(
-        unit="ratio" if finding.objective.metric == "throughput" else "ns", first=first, last=last
-    )
+    unit: Literal["ns", "ratio"] = "ratio" if finding.objective.metric == "throughput" else "ns"
+    return TenthsSection(unit=unit, first=first, last=last)
 
 
 # Facts of the target and the client, as ``run.json`` keeps them for the document.
@@ -273,11 +263,16 @@ def _tenths(finding: Finding) -> TenthsSection | None:
 
 def broker_document(facts: BrokerFacts) -> dict[str, Any]:
     """Return the facts of the target as JSON values."""
-    return {
-        "name": facts.name, "version": facts.version, "mode": facts.mode, "url": facts.url, "adminUrl": facts.admin_url,
-        **({"subscriberUrl": facts.subscriber_url} if facts.subscriber_url else {}),
-        "settings": dict(facts.settings), "evidence": facts.evidence,
-    }  # fmt: skip
+    document: dict[str, Any] = {
+        "name": facts.name,
+        "version": facts.version,
+        "mode": facts.mode,
+        "url": facts.url,
+        "adminUrl": facts.admin_url,
+    }
+    if facts.subscriber_url:
+        document["subscriberUrl"] = facts.subscriber_url
+    return document | {"settings": dict(facts.settings), "evidence": facts.evidence}
 
 
 def driver_document(facts: DriverFacts | None) -> dict[str, Any]:

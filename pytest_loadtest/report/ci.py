@@ -1,7 +1,8 @@
-"""Reports for continuous integration: the summary and the annotations of a step in GitHub Actions, the metrics report of GitLab.
+"""Reports for continuous integration: GitHub's summary and annotations, GitLab's metrics report.
 
-GitHub takes 1 MiB of summary per step and shows nothing of a longer one; it shows the first ten errors and the first ten warnings of a
-step. https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands documents both, and the escapes.
+GitHub takes 1 MiB of summary per step and shows nothing of a longer one; it shows the first ten
+errors and the first ten warnings of a step. Both, and the escapes, are documented at
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from pytest_loadtest.report.sections import (
     cause,
     causes_and_remedy,
     mark,
+    missed_texts,
     objective_name,
     only_connects,
+    outcome_counts,
     percentiles,
     run_name,
     scale_changes,
     scale_of,
     worst_first,
 )
+from pytest_loadtest.report.tables import Table, markdown_lines
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS, latency_rows
 from pytest_loadtest.values.quantities import format_rate
 from pytest_loadtest.values.wording import exact
@@ -46,13 +50,20 @@ LIMIT: Final = 1 << 20
 """The largest size of a step's summary, bytes."""
 _NOTE: Final = "\n… and {} more {}: see the results folder\n"
 _NOTE_ROOM: Final = len(_NOTE.encode()) + 20
-"""Bytes kept free for the note on omitted entries and their number, so that rows do not use up the room for the note on runs."""
+"""Bytes kept free for the note on omitted entries and their number.
+
+So rows do not use up the room for the note on runs.
+"""
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """The place of a test. :param file: relative to the repository. :param line: from 1 on. :param failed: the test failed in pytest."""
+    """The place of a test.
+
+    :param file: relative to the repository. :param line: from 1 on.
+    :param failed: the test failed in pytest.
+    """
 
     file: str
     line: int
@@ -60,62 +71,57 @@ class Location:
 
 
 def github_summary(documents: Iterable[RunDocument], room: int = LIMIT) -> str:
-    """Return the session's load tests as Markdown: a table of all, then each with its objectives, worst first.
+    """Return the session's load tests as Markdown: a table of all, then each, worst first.
 
-    :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a note.
+    :param room: the largest size, bytes. Entries that do not fit are left out from the end, with a
+        note.
     """
     ordered = worst_first(documents)
-    counts = [
-        (name, sum(document.verdict.outcome is name for document in ordered)) for name in OUTCOMES
-    ]
-    head = f"## Load tests: {', '.join(f'{count} {name}' for name, count in counts if count)}\n\n"
-    table = [
-        "| | test | profile | outcome | delivered | end-to-end p50 | p99 | p99.9 | max |\n|---|---|---|---|--:|--:|--:|--:|--:|\n"
-    ]
-    parts = [
-        head,
-        *_fitting([*table, *map(_row, ordered)], room - len(head.encode()) - _NOTE_ROOM, "rows"),
-    ]
+    head = f"## Load tests: {outcome_counts(ordered)}\n\n"
+    table = Table(head=_HEAD, align="<<<<>>>>>", rows=list(map(_row, ordered)))
+    heads, rule, *rows = (f"{line}\n" for line in markdown_lines(table))
+    left = room - len(head.encode()) - _NOTE_ROOM
+    parts = [head, *_fitting([heads + rule, *rows], left, "rows")]
     left = room - sum(len(part.encode()) for part in parts)
-    return "".join(
-        [
-            *parts,
-            *_fitting(
-                ["\n" + "\n".join(_details(document)) + "\n" for document in ordered], left, "runs"
-            ),
-        ]
-    )
+    details = ["\n" + "\n".join(_details(document)) + "\n" for document in ordered]
+    return "".join([*parts, *_fitting(details, left, "runs")])
+
+
+_HEAD: Final = (
+    "", "test", "profile", "outcome", "delivered", "end-to-end p50", "p99", "p99.9", "max",
+)  # fmt: skip
 
 
 def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
     """Yield as many parts as there is room for, and a note on how many were left out."""
-    used = [len(part.encode()) for part in parts]
-    total, kept = 0, 0
-    while (
-        kept < len(parts)
-        and total + used[kept] + (_NOTE_ROOM if kept + 1 < len(parts) else 0) <= room
-    ):
-        total += used[kept]
+    total = 0
+    kept = 0
+    for part in parts:
+        last = kept == len(parts) - 1
+        used = total + len(part.encode())
+        if used + (0 if last else _NOTE_ROOM) > room:
+            break
+        total = used
         kept += 1
     yield from parts[:kept]
     if kept < len(parts) and total + _NOTE_ROOM <= room:
         yield _NOTE.format(len(parts) - kept, what)
 
 
-def _row(document: RunDocument) -> str:
-    measured, outcome = document.measurements, document.verdict.outcome
+def _row(document: RunDocument) -> list[str]:
+    outcome = document.verdict.outcome
     cells = [
         mark(outcome, unicode=True),
         _text(run_name(document)),
         _text(document.profile.name),
         f"**{outcome}**{_scaled(document)}",
     ]
+    measured = document.measurements
     if measured is None:
-        cells += ["-"] * 5
-    else:
-        delivered = "-" if measured.throughput is None else format_rate(measured.throughput)
-        cells += [delivered, *percentiles(measured.latencies["endToEnd"], "p50", "p99", "p99.9")]
-    return f"| {' | '.join(cells)} |\n"
+        return [*cells, *"-----"]
+    delivered = "-" if measured.throughput is None else format_rate(measured.throughput)
+    latencies = percentiles(measured.latencies["endToEnd"], "p50", "p99", "p99.9")
+    return [*cells, delivered, *latencies]
 
 
 def _scaled(document: RunDocument) -> str:
@@ -124,18 +130,15 @@ def _scaled(document: RunDocument) -> str:
 
 
 def _details(document: RunDocument) -> Iterator[str]:
-    verdict = document.verdict
-    yield f"### {mark(verdict.outcome, unicode=True)} {_text(run_name(document))}: {verdict.outcome}\n"
+    outcome = document.verdict.outcome
+    yield f"### {mark(outcome, unicode=True)} {_text(run_name(document))}: {outcome}\n"
     if scale := scale_of(document):
-        yield (
-            _text(f"{scale.upper()}: says nothing about the full load ({scale_changes(document)})")
-            + "\n"
-        )
+        text = f"{scale.upper()}: says nothing about the full load"
+        yield _text(f"{text} ({scale_changes(document)})") + "\n"
     causes, remedy = causes_and_remedy(document)
-    yield from (
-        f"- {_text(text)}"
-        for text in [*causes, *([f"remedy: {remedy}"] if remedy else []), *document.notes]
-    )
+    remedies = [f"remedy: {remedy}"] if remedy else []
+    for text in (*causes, *remedies, *document.notes):
+        yield f"- {_text(text)}"
     if document.peak is not None:
         yield f"- peak: {_text(answer(document.peak))}"
     if document.bottleneck is not None:
@@ -150,27 +153,33 @@ def _objectives(document: RunDocument) -> Iterator[str]:
     findings = list(all_findings(document))
     if not findings:
         return
-    yield "\n| | objective | observed | bound | samples | |\n|---|---|--:|---|--:|---|"
-    for where, finding in sorted(findings, key=lambda entry: OUTCOMES.index(entry[1].outcome)):
-        shown, samples = finding.shown, finding.samples
-        observed = shown.observed or finding.outcome
-        why = shown.over or ("" if finding.outcome is Outcome.MET else cause(finding))
-        name = where + objective_name(finding)
+    findings.sort(key=lambda entry: OUTCOMES.index(entry[1].outcome))
+    rows = []
+    for prefix, finding in findings:
+        note = finding.shown.over
+        if not note and finding.outcome is not Outcome.MET:
+            note = cause(finding)
         cells = (
             mark(finding.outcome, unicode=True),
-            name,
-            observed,
-            shown.bound,
-            "-" if samples is None else exact(samples),
-            why,
+            prefix + objective_name(finding),
+            finding.shown.observed or finding.outcome,
+            finding.shown.bound,
+            "-" if finding.samples is None else exact(finding.samples),
+            note,
         )
-        yield f"| {' | '.join(map(_text, cells))} |"
+        rows.append(list(map(_text, cells)))
+    head = ("", "objective", "observed", "bound", "samples", "")
+    yield ""
+    yield from markdown_lines(Table(head=head, align="<<><><", rows=rows))
 
 
 def _latencies(measured: MeasurementsSection) -> Iterator[str]:
-    yield f"\n| latency | {' | '.join(COLUMNS)} | max |\n|---|{'--:|' * (len(COLUMNS) + 1)}"
+    rows = []
     for key in latency_rows(measured.latencies, () if only_connects(measured) else ALWAYS):
-        yield f"| {ROWS[key].strip()} | {' | '.join(percentiles(measured.latencies.get(key), *COLUMNS))} |"
+        rows.append((ROWS[key].strip(), *percentiles(measured.latencies.get(key), *COLUMNS)))
+    align = "<" + ">" * (len(COLUMNS) + 1)
+    yield ""
+    yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), align=align, rows=rows))
 
 
 def _text(text: str) -> str:
@@ -180,38 +189,38 @@ def _text(text: str) -> str:
 
 def _code(text: str) -> str:
     """Return the text as code, between as many backticks as are necessary."""
-    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
-    return f"{fence}{text}{fence}" if fence == "`" else f"{fence} {text} {fence}"
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
 def workflow_commands(
     documents: Iterable[RunDocument], places: Mapping[str, Location]
 ) -> list[str]:
-    """Return a workflow command for each run that was not met, worst first: an error if the test failed, else a warning.
+    """Return a workflow command for each run that was not met, worst first.
+
+    It is an error if the test failed, else a warning.
 
     :param places: places of tests by node id; the command for a test without one has no place.
     """
-    ordered = [
-        document
-        for document in worst_first(documents)
-        if document.verdict.outcome is not Outcome.MET
-    ]
-    return [_annotation(document, places.get(document.test)) for document in ordered]
+    commands = []
+    for document in worst_first(documents):
+        if document.verdict.outcome is not Outcome.MET:
+            commands.append(_annotation(document, places.get(document.test)))
+    return commands
 
 
 def _annotation(document: RunDocument, place: Location | None) -> str:
     verdict = document.verdict
-    missed = [
-        prefix + finding.text
-        for prefix, finding in all_findings(document)
-        if finding.outcome is Outcome.MISSED
-    ]
-    lines = [*dict.fromkeys([*verdict.reasons, *missed]), f"results: {document.results}"]
-    where = {} if place is None else {"file": place.file, "line": str(place.line)}
-    properties = where | {"title": f"{run_name(document)}: {verdict.outcome}{_scaled(document)}"}
+    lines = dict.fromkeys((*verdict.reasons, *missed_texts(document)))
+    text = "\n".join([*lines, f"results: {document.results}"])
+    properties = {}
+    if place is not None:
+        properties = {"file": place.file, "line": str(place.line)}
+    properties["title"] = f"{run_name(document)}: {verdict.outcome}{_scaled(document)}"
     level = "error" if place is None or place.failed else "warning"
     encoded = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{level} {encoded}::{_data(chr(10).join(lines))}"
+    return f"::{level} {encoded}::{_data(text)}"
 
 
 def _data(text: str) -> str:
@@ -222,35 +231,38 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-# The report that GitLab compares between branches: one OpenMetrics file of a session, its ``artifacts:reports:metrics``.
+# The report that GitLab compares between branches: one OpenMetrics file of a session, its
+# ``artifacts:reports:metrics``.
 #
-# GitLab cuts each line at the first ``#``, splits the rest as a shell would into name (labels included) and value, and compares values as
-# text: so no label has a ``#``, and figures that are never the same twice have three digits. Its parser:
-# ``ee/lib/gitlab/ci/parsers/metrics/generic.rb``; https://docs.gitlab.com/ci/testing/metrics_reports.
+# GitLab cuts each line at the first ``#``, splits the rest as a shell would into name (labels
+# included) and value, and compares values as text: so no label has a ``#``, and figures that are
+# never the same twice have three digits. Its parser is
+# ``ee/lib/gitlab/ci/parsers/metrics/generic.rb``;
+# https://docs.gitlab.com/ci/testing/metrics_reports.
 
 QUANTILES: Final = ("p50", "p99", "p99.9")
 _WHO: Final = ("test", "profile", "workload", "scale")
+_GAUGES: Final = (
+    ("outcome", "1 for the outcome of the run", ("outcome",)),
+    ("objectives_missed", "Objectives that did not hold", ()),
+    ("rate_per_second", "Messages offered a second", ()),
+    ("throughput_per_second", "Messages delivered a second, in time", ()),
+    ("latency_seconds", "Percentiles of latencies, over all that was due", ("kind", "quantile")),
+    ("messages", "Messages of the measured phase, by their fate", ("count",)),
+    ("peak_per_second", "The highest rate at which all objectives held", ("unit",)),
+)
+"""The metrics: name, help, and labels in addition to those of the run."""
 
 
 def gitlab_metrics(documents: Iterable[RunDocument]) -> str:
-    """Return the session's runs as OpenMetrics text: the last attempt of each test, without values that were not measured."""
+    """Return the session's runs as OpenMetrics text: the last attempt of each test.
+
+    Values that were not measured are left out.
+    """
     registry = CollectorRegistry()
-    gauges = {
-        name: Gauge(f"loadtest_{name}", text, [*_WHO, *labels], registry=registry)
-        for name, text, labels in (
-            ("outcome", "1 for the outcome of the run", ["outcome"]),
-            ("objectives_missed", "Objectives that did not hold", []),
-            ("rate_per_second", "Messages offered a second", []),
-            ("throughput_per_second", "Messages delivered a second, in time", []),
-            (
-                "latency_seconds",
-                "Percentiles of latencies, over all that was due",
-                ["kind", "quantile"],
-            ),
-            ("messages", "Messages of the measured phase, by their fate", ["count"]),
-            ("peak_per_second", "The highest rate at which all objectives held", ["unit"]),
-        )
-    }
+    gauges = {}
+    for name, meaning, labels in _GAUGES:
+        gauges[name] = Gauge(f"loadtest_{name}", meaning, [*_WHO, *labels], registry=registry)
     for document in {_labels(document): document for document in documents}.values():
         _add(gauges, document)
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
@@ -264,33 +276,34 @@ def _labels(document: RunDocument) -> tuple[str, ...]:
 
 
 def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
-    who, measured, peak = _labels(document), document.measurements, document.peak
-    missed = sum(finding.outcome is Outcome.MISSED for _, finding in all_findings(document))
+    who = _labels(document)
     gauges["outcome"].labels(*who, document.verdict.outcome).set(1)
-    gauges["objectives_missed"].labels(*who).set(missed)
+    gauges["objectives_missed"].labels(*who).set(len(missed_texts(document)))
+    peak = document.peak
     if peak is not None and peak.rate is not None:
-        gauges["peak_per_second"].labels(*who, "bytes" if peak.unit == "B/s" else "messages").set(
-            _rounded(peak.rate)
-        )
+        unit = "bytes" if peak.unit == "B/s" else "messages"
+        gauges["peak_per_second"].labels(*who, unit).set(_rounded(peak.rate))
+    measured = document.measurements
     if measured is None:
         return
-    connects = only_connects(
-        measured
-    )  # such a run has no messages: their rate and counts are not 0 but not applicable
-    if not connects:
-        gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
     if measured.throughput is not None:
         gauges["throughput_per_second"].labels(*who).set(_rounded(measured.throughput))
     for metric in LATENCIES.values():
-        latency = measured.latencies.get(metric.key) if metric.exported else None
-        values: Mapping[str, int | None] = {} if latency is None else latency.percentiles
+        latency = measured.latencies.get(metric.key)
+        if latency is None or not metric.exported:
+            continue
         for quantile in QUANTILES:
-            if (value := values.get(quantile)) is not None:
-                gauges["latency_seconds"].labels(*who, metric.label, quantile).set(
-                    _rounded(value / 1e9)
-                )
+            value = latency.percentiles.get(quantile)
+            if value is not None:
+                gauge = gauges["latency_seconds"].labels(*who, metric.label, quantile)
+                gauge.set(_rounded(value / 1e9))
+    if only_connects(measured):
+        # Such a run has no messages: their rate and counts are not 0 but not applicable.
+        return
+    gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
     for row in COUNTS:
-        if row.exported and not connects and (count := measured.counts.get(row.key)) is not None:
+        count = measured.counts.get(row.key)
+        if row.exported and count is not None:
             gauges["messages"].labels(*who, row.key).set(count)
 
 

@@ -1,8 +1,9 @@
 """Decide from two results documents whether their runs can be compared.
 
-Facts that *decide* make two runs different experiments: the profile except for what only judges it, how much of it ran, the broker with its
-version and settings, the client, the machine, and this package. Other differences, such as a host's name or the version of another library,
-are only reported. Addresses and folders of results are no difference.
+Facts that *decide* make two runs different experiments: the profile except for what only judges
+it, how much of it ran, the broker with its version and settings, the client, the machine, and this
+package. Other differences, such as a host's name or the version of another library, are only
+reported. Addresses and folders of results are no difference.
 """
 
 from __future__ import annotations
@@ -39,45 +40,44 @@ UNKNOWN: Final = "unknown"
 
 def deciding_facts(document: RunDocument) -> dict[str, str]:
     """Return the facts that decide as text by dotted name, for example ``profile.driver.name``."""
-    measured, machine, memory = (
-        document.measurements,
-        document.machine,
-        document.machine.get("memory"),
-    )
+    profile = {
+        key: value for key, value in document.profile.document.items() if key not in _NOT_LOAD
+    }
+    seconds = None
+    if document.measurements is not None and document.peak is None:
+        seconds = round(document.measurements.duration / SECOND)
+    machine = _picked(document.machine, "system", "processor", "cores", "memory")
+    if machine["memory"] is not None:
+        machine["memory"] = f"{machine['memory'] / _GIB:.0f} GiB"
     facts = {
-        "profile": {
-            key: value for key, value in document.profile.document.items() if key not in _NOT_LOAD
-        },
+        "profile": profile,
         "scale": None if document.scale is None else document.scale.factor,
         "workers": document.plan.get("workers"),
-        "seconds": None
-        if measured is None or document.peak is not None
-        else round(measured.duration / SECOND),
-        "broker": {
-            key: document.broker.get(key) for key in ("name", "version", "mode", "settings")
-        },
-        "driver": {key: document.driver.get(key) for key in ("client", "version", "stamps")},
-        "machine": {key: machine.get(key) for key in ("system", "processor", "cores")}
-        | {"memory": None if memory is None else f"{memory / _GIB:.0f} GiB"},
-        "versions": {key: document.versions.get(key) for key in _DECIDING_VERSIONS},
+        "seconds": seconds,
+        "broker": _picked(document.broker, "name", "version", "mode", "settings"),
+        "driver": _picked(document.driver, "client", "version", "stamps"),
+        "machine": machine,
+        "versions": _picked(document.versions, *_DECIDING_VERSIONS),
     }
     return dict(_flat(facts, ""))
 
 
+def _picked(facts: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: facts.get(key) for key in keys}
+
+
 def comparable_key(document: RunDocument) -> str:
-    """Return a digest of the deciding facts: equal if two runs can be compared. Histories keep it."""
+    """Return a digest of the deciding facts: equal if two runs can be compared.
+
+    Histories keep it.
+    """
     return _digest(deciding_facts(document))
 
 
 def profile_key(document: RunDocument) -> str:
     """Return a digest of the deciding facts of the profile alone."""
-    return _digest(
-        {
-            name: value
-            for name, value in deciding_facts(document).items()
-            if name.startswith("profile.")
-        }
-    )
+    facts = deciding_facts(document).items()
+    return _digest({name: value for name, value in facts if name.startswith("profile.")})
 
 
 def differences(baseline: RunDocument, now: RunDocument) -> list[DifferenceEntry]:
@@ -87,24 +87,23 @@ def differences(baseline: RunDocument, now: RunDocument) -> list[DifferenceEntry
 
 
 def _other_facts(document: RunDocument) -> dict[str, str]:
-    versions = {
-        name: text for name, text in document.versions.items() if name not in _DECIDING_VERSIONS
-    }
-    return dict(
-        _flat({"machine": {"host": document.machine.get("host")}, "versions": versions}, "")
-    )
+    versions = dict(document.versions)
+    for name in _DECIDING_VERSIONS:
+        versions.pop(name, None)
+    host = document.machine.get("host")
+    return dict(_flat({"machine": {"host": host}, "versions": versions}, ""))
 
 
 def _unlike(
     before: Mapping[str, str], after: Mapping[str, str], *, decides: bool
 ) -> list[DifferenceEntry]:
-    names = dict.fromkeys([*before, *after])
-    pairs = ((name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names)
-    return [
-        DifferenceEntry(name=name, baseline=was, now=now, decides=decides)
-        for name, was, now in pairs
-        if was != now or UNKNOWN in (was, now)
-    ]
+    entries = []
+    for name in dict.fromkeys([*before, *after]):
+        was = before.get(name, ABSENT)
+        now = after.get(name, ABSENT)
+        if was != now or UNKNOWN in (was, now):
+            entries.append(DifferenceEntry(name=name, baseline=was, now=now, decides=decides))
+    return entries
 
 
 def _flat(node: Mapping[str, Any], path: str) -> list[tuple[str, str]]:
@@ -114,19 +113,13 @@ def _flat(node: Mapping[str, Any], path: str) -> list[tuple[str, str]]:
         at = f"{path}.{name}" if path else str(name)
         if isinstance(value, Mapping):
             facts += _flat(value, at)
+        elif isinstance(value, str):
+            facts.append((at, value))
         elif value is not None:
-            facts.append(
-                (
-                    at,
-                    value
-                    if isinstance(value, str)
-                    else json.dumps(value, sort_keys=True, ensure_ascii=False),
-                )
-            )
+            facts.append((at, json.dumps(value, sort_keys=True, ensure_ascii=False)))
     return facts
 
 
 def _digest(named: Mapping[str, str]) -> str:
-    return hashlib.sha256(
-        json.dumps(sorted(named.items()), ensure_ascii=False).encode()
-    ).hexdigest()[:16]
+    text = json.dumps(sorted(named.items()), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -16,6 +16,7 @@ from pytest_loadtest.report.figures import (
     measure_noise,
     own_delay,
 )
+from pytest_loadtest.report.measured import section_of
 from pytest_loadtest.report.sections import format_figure, mark
 from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.report.verdict_section import (
@@ -112,12 +113,11 @@ def _baseline_section(baseline: RunDocument) -> BaselineSection:
     It has the histogram, so that both curves can be drawn when the baseline's folder is gone.
     """
     latency = _end_to_end(baseline)
-    return BaselineSection(
-        test=baseline.test,
-        results=baseline.results,
-        started=baseline.started,
+    return section_of(
+        BaselineSection,
+        baseline,
         outcome=baseline.verdict.outcome,
-        histogram=None if latency is None else latency.histogram,
+        histogram=latency and latency.histogram,
     )
 
 

@@ -1,8 +1,9 @@
-"""A run as a JSON document, version 4: everything that any report shows, so that nothing has to be computed again.
+"""A run as a JSON document, version 4: everything that any report shows.
 
-Each object of the JSON text is one frozen dataclass; the text below a field is its description in ``results.schema.json``. Times are ns,
-rates msg/s, sizes bytes; None means "not measured" or "not applicable", never zero. Unknown keys are errors, so that a reader can rely on
-``version``. Fields with a default are missing in older results.
+Nothing has to be computed again. Each object of the JSON text is one frozen dataclass; the text
+below a field is its description in ``results.schema.json``. Times are ns, rates msg/s, sizes bytes;
+None means "not measured" or "not applicable", never zero. Unknown keys are errors, so that a reader
+can rely on ``version``. Fields with a default are missing in older results.
 """
 
 from __future__ import annotations
@@ -88,17 +89,18 @@ class BacklogSection:
     build: Count
     """ns from the pause until the size was reached"""
     drain: Count | None
-    """ns from the resumption until only the share backlogDrainRatio was left; null: never, or longer than the run waited, or second copies
-    leave it open"""
+    """ns from the resumption until only the share backlogDrainRatio was left; null: never, or
+    longer than the run waited, or second copies leave it open"""
     waited: Count | None = None
     """ns from the resumption until the wait was given up; null where it was not"""
     drained: bool | None
     """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
     drained_between: Annotated[tuple[Count, Count | None], _BETWEEN] | None = None
-    """where drain is open: ns until it may have been drained first, and until it certainly was; null if that was not seen during load"""
+    """where drain is open: ns until it may have been drained first, and until it certainly was;
+    null if that was not seen during load"""
     uncounted: Count = 0
-    """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of another topic or of messages without
-    acknowledgement"""
+    """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of
+    another topic or of messages without acknowledgement"""
     left: Count | None
     """deliveries that still waited then; null: unknown because of second copies"""
     allowed: Count
@@ -148,9 +150,11 @@ class BottleneckSection:
     cost: Number
     """cores that sampling used, on the controller's host"""
     time: tuple[int, ...]
-    """ns after the phase's start, of each sample; those after the measured phase belong to its drain"""
+    """ns after the phase's start, of each sample; those after the measured phase belong to its
+    drain"""
     columns: Mapping[str, tuple[Number | None, ...]]
-    """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is unknown"""
+    """a number for each sample, by name: cores, bytes, events or bytes per second; null where it is
+    unknown"""
     hosts: tuple[SampledHostEntry, ...] = ()
     """the other hosts with workers"""
 
@@ -212,7 +216,8 @@ class TimelineSection:
     stalls: tuple[TimelineStall, ...]
     """seconds in which a worker woke up late for 50 ms or more; at most 500 spans of each worker"""
     blocked: tuple[TimelineBlocked, ...]
-    """seconds in which messages waited for the target's full window, a millisecond or more each on average; at most 500 spans"""
+    """seconds in which messages waited for the target's full window, a millisecond or more each on
+    average; at most 500 spans"""
 
 
 CONFIG: Final = ConfigDict(
@@ -233,7 +238,10 @@ class RestartEntry(Restart):
 
 
 def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:raises ValidationError: an entry of ``restarts`` is wrong. All other facts of a broker are free."""
+    """Check the restarts; all other facts of a broker are free.
+
+    :raises ValidationError: an entry of ``restarts`` is wrong.
+    """
     if "restarts" in broker:
         TypeAdapter(list[RestartEntry]).validate_json(json.dumps(broker["restarts"]))
     return broker
@@ -241,7 +249,11 @@ def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDocument:
-    """One load run. Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never zero."""
+    """One load run.
+
+    Times are ns, rates msg/s, sizes bytes; null means not measured or not applicable, never
+    zero.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = CONFIG
 
@@ -264,31 +276,36 @@ class RunDocument:
     plan: Mapping[str, Any]
     """summary of the plan"""
     broker: Annotated[Mapping[str, Any], AfterValidator(_check_restarts)]
-    """the target: name, version (``4.0.0, then 4.2.4`` if it changed during the load), how it was provided, settings; restarts by the
-    test's body: when it was stopped (down) and when clients could work again (ready, null: never), ns after the start of the measured
-    phase, and both on the wall clock (downAt, readyAt)"""
+    """the target: name, version (``4.0.0, then 4.2.4`` if it changed during the load), how it was
+    provided, settings; restarts by the test's body: when it was stopped (down) and when clients
+    could work again (ready, null: never), ns after the start of the measured phase, and both on the
+    wall clock (downAt, readyAt)"""
     driver: Mapping[str, Any]
-    """client, version, settings applied and not applied, connections lost during the run (null: unknown, for example where the run broke),
-    how many producers connected again to a broker that had lost their session, and incidents: what happened to connections and sessions
-    although the run went on, text → how often"""
+    """client, version, settings applied and not applied, connections lost during the run (null:
+    unknown, for example where the run broke), how many producers connected again to a broker that
+    had lost their session, and incidents: what happened to connections and sessions although the
+    run went on, text → how often"""
     versions: Mapping[str, str]
     """of this package and its environment"""
     machine: Mapping[str, Any]
     """host, cores, memory"""
     notes: tuple[str, ...]
-    """events apart from the load that a reader must know, such as a crash and restart of Spark's Java process"""
+    """events apart from the load that a reader must know, such as a crash and restart of Spark's
+    Java process"""
     verdict: VerdictSection
     """the verdict on the run"""
     measurements: MeasurementsSection | None
     """what was observed; null where the run broke before anything could be measured"""
     stages: tuple[StageEntry, ...]
-    """the profile's stages in their order, each with its own verdict and measurements; empty where it has none"""
+    """the profile's stages in their order, each with its own verdict and measurements; empty where
+    it has none"""
     peak: PeakSection | None
     """result of the search for the highest rate; null where the rate was fixed"""
     backlog: BacklogSection | None
     """a backlog built while consumers were paused, then read; null where the profile has none"""
     bottleneck: BottleneckSection | None = None
-    """the side that limited the run, and what was sampled during the load to find it; null where nothing was sampled"""
+    """the side that limited the run, and what was sampled during the load to find it; null where
+    nothing was sampled"""
     timeline: TimelineSection | None = None
     """events during the measured phase; ns since its start"""
     comparison: ComparisonSection | None = None
@@ -347,7 +364,9 @@ def _explain(text: str, error: ValidationError) -> str:
 
 
 def dumps(document: RunDocument) -> str:
-    """Return the JSON text: one line for each key and each entry of a list of sections; the numbers of a list share a line.
+    """Return the JSON text.
+
+    Each key and each entry of a list of sections has a line; the numbers of a list share one.
 
     :raises ValueError: the document has a NaN or an infinity, which JSON does not have.
     """
@@ -356,21 +375,20 @@ def dumps(document: RunDocument) -> str:
 
 def _text(node: Any, line: str) -> str:
     """:param line: the line break before the node's own line, with its indentation."""
-    inner, node = line + " ", json_members(node) if is_dataclass(node) else node
+    inner = f"{line} "
+    if is_dataclass(node):
+        node = json_members(node)
     if isinstance(node, Mapping) and node:
-        return (
-            "{"
-            + ",".join(
-                f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()
-            )
-            + line
-            + "}"
-        )
-    if isinstance(node, list | tuple) and any(
-        is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node
-    ):
-        return "[" + ",".join(inner + _short(entry) for entry in node) + line + "]"
+        members = [f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()]
+        return f"{{{','.join(members)}{line}}}"
+    if isinstance(node, list | tuple) and any(map(_has_parts, node)):
+        entries = [inner + _short(entry) for entry in node]
+        return f"[{','.join(entries)}{line}]"
     return _short(node)
+
+
+def _has_parts(entry: Any) -> bool:
+    return is_dataclass(entry) or isinstance(entry, Mapping | list | tuple)
 
 
 def _short(node: Any) -> str:

@@ -1,6 +1,8 @@
-"""The runs of a session that have ended: reports read their documents from the files of the runs, so that a session keeps little of each.
+"""The runs of a session that have ended.
 
-The file of a run can be lost or changed before the session ends. Its verdict is kept for that case, and the reports say what happened.
+Reports read their documents from the files of the runs, so that a session keeps little of each. The
+file of a run can be lost or changed before the session ends. Its verdict is kept for that case, and
+the reports say what happened.
 """
 
 from __future__ import annotations
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.verdict.slo import Outcome
 
-# A session without load tests makes an object of this class under xdist: the modules of results documents are imported on use.
+# A session without load tests makes an object of this class under xdist: the modules of results
+# documents are imported on use.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EndedRun:
-    """:param kept: the document if its file does not have it; otherwise its verdict alone, as compressed JSON."""
+    """A run whose document was written.
+
+    :param kept: the document if its file does not have it; otherwise its verdict alone, as
+        compressed JSON.
+    """
 
     identity: Identity
     outcome: Outcome
@@ -33,7 +40,10 @@ class _EndedRun:
 
 
 class EndedRuns:
-    """The documents of the runs that have ended, in the order of their ends. Safe to use from several threads."""
+    """The documents of the runs that have ended, in the order of their ends.
+
+    Several threads may use it.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, _EndedRun] = {}
@@ -42,19 +52,23 @@ class EndedRuns:
         return len(self._runs)
 
     def __iter__(self) -> Iterator[RunDocument]:
-        """Read one document after the other. One whose file is lost or changed has only its verdict, and a note."""
+        """Read one document after the other.
+
+        One whose file is lost or changed has only its verdict, and a note.
+        """
         return map(_read, list(self._runs.values()))
 
     def add(self, documents: Iterable[RunDocument]) -> None:
-        """Add documents that were written into their folders; one for the folder of an earlier one replaces it, as its file does.
+        """Add documents that were written into their folders.
 
-        A document that could not be written, e.g. on a full disk, is kept as it is.
+        One for the folder of an earlier one replaces it, as its file does. A document that could
+        not be written, e.g. on a full disk, is kept as it is.
         """
         for document in documents:
             self._runs[document.results] = _ended(document)
 
     def outcomes(self) -> dict[Identity, Outcome]:
-        """Return the outcome of each test, profile and workload; of several attempts the last one's."""
+        """Return the outcome of each test, profile and workload; of attempts the last one's."""
         return {run.identity: run.outcome for run in list(self._runs.values())}
 
 
@@ -63,12 +77,15 @@ def _ended(document: RunDocument) -> _EndedRun:
     from pytest_loadtest.report.document import dumps
     from pytest_loadtest.report.find_results import RESULTS
 
-    file, text = Path(document.results, RESULTS), dumps(document).encode()
+    file = Path(document.results, RESULTS)
+    text = dumps(document).encode()
     try:
         is_written = file.read_bytes() == text
     except OSError:
         is_written = False
-    kept = zlib.compress(dumps(_verdict_alone(document)).encode()) if is_written else document
+    kept: RunDocument | bytes = document
+    if is_written:
+        kept = zlib.compress(dumps(_verdict_alone(document)).encode())
     return _EndedRun(
         identity=identity(document),
         outcome=document.verdict.outcome,
@@ -92,28 +109,24 @@ def _read(run: _EndedRun) -> RunDocument:
             return parse_document(text.decode())
         lost = "was changed after the run"
     verdict = parse_document(zlib.decompress(run.kept).decode())
-    return replace(
-        verdict, notes=(*verdict.notes, f"only the verdict is known, because {run.file} {lost}")
-    )
+    note = f"only the verdict is known, because {run.file} {lost}"
+    return replace(verdict, notes=(*verdict.notes, note))
 
 
 def _verdict_alone(document: RunDocument) -> RunDocument:
-    """Return the document without its measurements, and with the findings of its stages among those of the run."""
+    """Return the document without its measurements.
+
+    The findings of its stages are among those of the run.
+    """
     from pytest_loadtest.report.sections import all_findings
 
     nothing: dict[str, Any] = dict.fromkeys(
         ("measurements", "backlog", "bottleneck", "timeline", "comparison")
     )
-    findings = (
-        replace(
-            finding,
-            name=prefix + finding.name,
-            text=prefix + finding.text,
-            windows=None,
-            tenths=None,
-        )
-        for prefix, finding in all_findings(document)
-    )
-    return replace(
-        document, verdict=replace(document.verdict, findings=tuple(findings)), stages=(), **nothing
-    )
+    findings = []
+    for prefix, finding in all_findings(document):
+        text = prefix + finding.text
+        name = prefix + finding.name
+        findings.append(replace(finding, name=name, text=text, windows=None, tenths=None))
+    verdict = replace(document.verdict, findings=tuple(findings))
+    return replace(document, verdict=verdict, stages=(), **nothing)

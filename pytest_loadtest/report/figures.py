@@ -1,4 +1,7 @@
-"""The figures of one run that are compared with another's, read from its document, with their noise if the run is long enough."""
+"""The figures of one run that are compared with another's, read from its document.
+
+They come with their noise if the run is long enough.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _WORDS = {"maximum": "max"}
 
 
 class Figure(NamedTuple):
-    """One number of a run. :param unit: as in objectives, or ``cores``. :param more: a larger value is better."""
+    """One number of a run.
+
+    :param unit: as in objectives, or ``cores``. :param more: a larger value is better.
+    """
 
     value: float | None
     unit: str
@@ -32,9 +38,10 @@ class Figure(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """The noise of a run's figures. :param errors: standard errors of logarithms by name. :param blocks: number of blocks they rest on.
+    """The noise of a run's figures.
 
-    :param length: of a block, ns. :param why: why other figures have no error.
+    :param errors: standard errors of logarithms by name. :param blocks: number of blocks they rest
+        on. :param length: of a block, ns. :param why: why other figures have no error.
     """
 
     errors: Mapping[str, float]
@@ -44,7 +51,10 @@ class Noise(NamedTuple):
 
 
 def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str, Figure]:
-    """Return the figures by name, objectives of the profile first. :param percentiles: further ones, ``endToEndLatency.p99.5``."""
+    """Return the figures by name, objectives of the profile first.
+
+    :param percentiles: further ones, ``endToEndLatency.p99.5``.
+    """
     measured = document.measurements
     if measured is None:
         return {}
@@ -59,7 +69,10 @@ def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str,
 
 
 def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
-    """Measure the noise within a run. :param percentiles: of the end-to-end latency, by name; throughput is always included."""
+    """Measure the noise within a run.
+
+    :param percentiles: of the end-to-end latency, by name; throughput is always included.
+    """
     from pytest_loadtest.metrics.resampled import FEWEST, SHORTEST, length, rate_error
 
     measured = document.measurements
@@ -67,29 +80,26 @@ def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
         return Noise({}, 0, 0, "nothing was measured")
     rate, blocks = rate_error(_by_second(measured))
     errors = {THROUGHPUT: rate} | _latency_errors(measured, percentiles)
-    short = f"noise is known from {FEWEST * SHORTEST // SECOND} s of measured phase on, this run has {measured.duration / SECOND:.3g} s"
-    why = (
-        short
-        if blocks < FEWEST
-        else "its noise is unknown: older results, or too many messages never came"
-    )
-    return Noise(
-        {name: error for name, error in errors.items() if error is not None},
-        blocks,
-        length(measured.duration),
-        why,
-    )
+    why = "its noise is unknown: older results, or too many messages never came"
+    if blocks < FEWEST:
+        needed = f"{FEWEST * SHORTEST // SECOND} s of measured phase"
+        why = f"noise is known from {needed} on, this run has {measured.duration / SECOND:.3g} s"
+    known = {name: error for name, error in errors.items() if error is not None}
+    return Noise(known, blocks, length(measured.duration), why)
 
 
 def _by_second(measured: MeasurementsSection) -> list[int]:
     """Return the number of messages received in each second of the measured phase.
 
-    Messages arrive later than they are sent, by the median latency: what was received in that time after the end of the phase is counted
-    at its beginning, where it is missing.
+    Messages arrive later than they are sent, by the median latency: what was received in that time
+    after the end of the phase is counted at its beginning, where it is missing.
     """
-    seconds, latency = measured.duration // SECOND, measured.latencies["endToEnd"]
+    seconds = measured.duration // SECOND
+    latency = measured.latencies["endToEnd"]
+    later = 0
+    if latency is not None:
+        later = -(-(latency.percentiles["p50"] or 0) // SECOND)
     received = measured.series.received
-    later = 0 if latency is None else -(-(latency.percentiles["p50"] or 0) // SECOND)
     counts = list(received[:seconds])
     for at, count in enumerate(received[seconds : seconds + min(later, seconds)]):
         counts[at] += count
@@ -101,17 +111,15 @@ def _latency_errors(
 ) -> dict[str, float | None]:
     from pytest_loadtest.metrics.resampled import latency_errors
 
-    over_time, latency = measured.over_time, measured.latencies["endToEnd"]
+    over_time = measured.over_time
+    latency = measured.latencies["endToEnd"]
     if over_time is None or latency is None:
         return {}
-    texts = over_time.end_to_end[: measured.duration // over_time.block]
-    blocks = [None if text is None else decode_counts(text) for text in texts]
-    errors, _ = latency_errors(
-        blocks,
-        over_time.block,
-        [float(name.partition(".p")[2]) for name in percentiles],
-        latency.never_came,
-    )
+    blocks = []
+    for text in over_time.end_to_end[: measured.duration // over_time.block]:
+        blocks.append(None if text is None else decode_counts(text))
+    levels = [float(name.partition(".p")[2]) for name in percentiles]
+    errors, _ = latency_errors(blocks, over_time.block, levels, latency.never_came)
     return dict(zip(percentiles, errors, strict=True))
 
 
@@ -121,18 +129,21 @@ def latency_percentiles(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def own_delay(document: RunDocument, name: str) -> float | None:
-    """Return the generator's own send delay at the percentile of ``endToEndLatency.p99``, ns; None if nothing was measured."""
-    latency = (
-        None if document.measurements is None else document.measurements.latencies["ownSendDelay"]
-    )
+    """Return the generator's own send delay at the percentile of ``endToEndLatency.p99``, ns.
+
+    It is None if nothing was measured.
+    """
+    if document.measurements is None:
+        return None
+    latency = document.measurements.latencies["ownSendDelay"]
     return None if latency is None else _statistic(latency, name.partition(".")[2])
 
 
 def _objectives(document: RunDocument) -> Iterator[tuple[str, Figure]]:
     """Yield the metrics that the profile bounds over the whole run.
 
-    An objective in windows or tenths has the worst of them, which is no figure of the run. Throughput may be a share here: it follows
-    later, as a rate.
+    An objective in windows or tenths has the worst of them, which is no figure of the run.
+    Throughput may be a share here: it follows later, as a rate.
     """
     for finding in document.verdict.findings:
         part = finding.windows or finding.tenths
@@ -144,44 +155,34 @@ def _objectives(document: RunDocument) -> Iterator[tuple[str, Figure]]:
 def _latencies(
     measured: MeasurementsSection, percentiles: Sequence[str]
 ) -> Iterator[tuple[str, Figure]]:
-    for metric, statistics in _STATISTICS.items():
+    more = [name.partition(".")[2] for name in latency_percentiles(percentiles)]
+    for metric, usual in _STATISTICS.items():
         latency = measured.latencies.get(OBJECTIVES[metric].key)
         if latency is None:
             continue
-        more = (
-            [name.partition(".")[2] for name in latency_percentiles(percentiles)]
-            if metric == LATENCY
-            else []
-        )
-        for statistic in dict.fromkeys((*more, *statistics)):
-            yield (
-                f"{metric}.{_WORDS.get(statistic, statistic)}",
-                Figure(_statistic(latency, statistic), "ns"),
-            )
+        statistics = dict.fromkeys((*more, *usual)) if metric == LATENCY else usual
+        for statistic in statistics:
+            name = f"{metric}.{_WORDS.get(statistic, statistic)}"
+            yield name, Figure(_statistic(latency, statistic), "ns")
 
 
 def _statistic(latency: LatencySection, statistic: str) -> float | None:
     if latency.clocks_disagree:
         return None
-    if not statistic.startswith("p"):
-        return {"maximum": latency.maximum, "minimum": latency.minimum, "mean": latency.mean}[
-            statistic
-        ]
-    return (
-        latency.percentiles[statistic]
-        if statistic in latency.percentiles
-        else _percentile(latency, float(statistic[1:]))
-    )
-
-
-def _percentile(latency: LatencySection, percentile: float) -> float | None:
-    """Return a percentile that the document does not list; None for too few samples, too many messages that never came, or wrong clocks."""
+    match statistic:
+        case "maximum":
+            return latency.maximum
+        case "mean":
+            return latency.mean
+    if statistic in latency.percentiles:
+        return latency.percentiles[statistic]
+    # The document does not list it: it is unknown with too few samples, too many messages that
+    # never came, or wrong clocks.
     distribution = latency_distribution(latency)
-    return (
-        finite(distribution.percentile(percentile))
-        if distribution is not None and distribution.proves(percentile)
-        else None
-    )
+    percentile = float(statistic[1:])
+    if distribution is None or not distribution.proves(percentile):
+        return None
+    return finite(distribution.percentile(percentile))
 
 
 def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
@@ -189,7 +190,8 @@ def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tup
         yield "peak", Figure(document.peak.rate, document.peak.unit, more=True)
     yield THROUGHPUT, Figure(measured.throughput, "msg/s", more=True)
     yield "published", Figure(measured.publish_rate, "msg/s", more=True)
-    yield "lost", Figure(measured.counts["lost"] if measured.subscriptions else None, "messages")
+    lost = measured.counts["lost"] if measured.subscriptions else None
+    yield "lost", Figure(lost, "messages")
 
 
 def _cores(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
@@ -199,21 +201,23 @@ def _cores(document: RunDocument, measured: MeasurementsSection) -> Iterator[tup
 
 def generator_cores(measured: MeasurementsSection) -> float | None:
     """Return the cores that all workers used together; None if there is no evidence of them."""
-    return sum(worker.cpu for worker in measured.workers) if measured.workers else None
+    if not measured.workers:
+        return None
+    return sum(worker.cpu for worker in measured.workers)
 
 
 def broker_cores(document: RunDocument) -> float | None:
-    """Return the mean of the cores that the broker used in the measured phase; None if they were not sampled."""
-    section, measured = document.bottleneck, document.measurements
+    """Return the mean of the cores that the broker used in the measured phase.
+
+    It is None if they were not sampled.
+    """
+    section = document.bottleneck
+    measured = document.measurements
     if section is None or measured is None:
         return None
-    sampled = next(
-        (section.columns[name] for name in ("broker.cpu", "sys.cpu") if section.columns.get(name)),
-        (),
-    )
-    values = [
-        value
-        for at, value in zip(section.time, sampled, strict=False)
-        if value is not None and 0 <= at <= measured.duration
-    ]
+    sampled = section.columns.get("broker.cpu") or section.columns.get("sys.cpu") or ()
+    values = []
+    for at, value in zip(section.time, sampled, strict=False):
+        if value is not None and 0 <= at <= measured.duration:
+            values.append(value)
     return sum(values) / len(values) if values else None

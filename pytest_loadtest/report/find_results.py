@@ -23,8 +23,8 @@ RESULTS: Final = "results.json"
 def results_below(folder: Path) -> list[Path]:
     """Return every results document in a folder and below it, in order of path.
 
-    Folders that vanish during the search are ignored: Spark clears its scratch folder, which is among a session's results, when the session
-    ends.
+    Folders that vanish during the search are ignored: Spark clears its scratch folder, which is
+    among a session's results, when the session ends.
     """
     return sorted(Path(at, RESULTS) for at, _, files in os.walk(folder) if RESULTS in files)
 
@@ -33,8 +33,9 @@ def results_below(folder: Path) -> list[Path]:
 class ReadRun:
     """One workload of one attempt of one test.
 
-    :param session: name of the session's folder. :param attempt: 1 for the first. :param document: the run's document; for a search that
-        of the step with its answer. :param steps: documents of the steps of a search by number; empty for any other run.
+    :param session: name of the session's folder. :param attempt: 1 for the first.
+    :param document: the run's document; for a search that of the step with its answer.
+    :param steps: documents of the steps of a search by number; empty for any other run.
     """
 
     session: str
@@ -50,7 +51,11 @@ class ReadRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSet:
-    """:param runs: worst first, then in the order in which they ran. :param unreadable: files that cannot be read, each with the reason."""
+    """The runs that were found.
+
+    :param runs: worst first, then in the order in which they ran.
+    :param unreadable: files that cannot be read, each with the reason.
+    """
 
     runs: list[ReadRun]
     unreadable: list[str]
@@ -66,9 +71,8 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
     for folder in folders:
         here = results_below(folder.resolve())
         if not here:
-            raise UsageError(
-                f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION"
-            )
+            place = "a session's folder is .loadtest/SESSION"
+            raise UsageError(f"{folder}: no {RESULTS} here or below; {place}")
         files |= dict.fromkeys(here)
     unreadable: list[str] = []
     by_workload: dict[Path, dict[str, RunDocument]] = {}
@@ -78,36 +82,37 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
         except ValueError as error:
             unreadable.append(f"{file}: {error}")
     runs = [_run(workload, documents) for workload, documents in by_workload.items() if documents]
-    runs.sort(
-        key=lambda run: (
-            OUTCOMES.index(run.outcome),
-            run.document.started or "",
-            run.session,
-            run.document.test,
-        )
-    )
+    runs.sort(key=_place)
     return ResultSet(runs=runs, unreadable=unreadable)
 
 
+def _place(run: ReadRun) -> tuple[int, str, str, str]:
+    document = run.document
+    return OUTCOMES.index(run.outcome), document.started or "", run.session, document.test
+
+
 def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
-    """:param workload: ``…/SESSION/TEST/ATTEMPT/PROFILE``. :param documents: by the name of the folder below it."""
-    attempt, session = (
-        workload.parent.name,
-        workload.parents[2].name if len(workload.parents) > 3 else "",
-    )
-    steps = {
-        int(name[5:]): document
-        for name, document in documents.items()
-        if name.startswith("step-") and name[5:].isdecimal()
-    }
-    # the step with the answer of a search; the last one of a search that broke off, and of any other run
-    whole = next(
-        (document for document in documents.values() if document.peak is not None),
-        [*documents.values()][-1],
-    )
-    return ReadRun(
-        session=session,
-        attempt=int(attempt) if attempt.isdecimal() else 1,
-        document=whole,
-        steps=steps,
-    )
+    """Return one workload.
+
+    :param workload: ``…/SESSION/TEST/ATTEMPT/PROFILE``.
+    :param documents: by the name of the folder below it.
+    """
+    steps = {}
+    # The last document of a search that broke off, and of any other run.
+    *_, whole = documents.values()
+    for name, document in documents.items():
+        number = name.removeprefix("step-")
+        if number != name and number.isdecimal():
+            steps[int(number)] = document
+    for document in documents.values():
+        if document.peak is not None:
+            # The step with the answer of a search.
+            whole = document
+            break
+    attempt = 1
+    if workload.parent.name.isdecimal():
+        attempt = int(workload.parent.name)
+    session = ""
+    if len(workload.parents) > 3:
+        session = workload.parents[2].name
+    return ReadRun(session=session, attempt=attempt, document=whole, steps=steps)

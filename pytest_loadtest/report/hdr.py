@@ -1,6 +1,8 @@
-"""Latency histograms in HdrHistogram's formats: encoded, for documents, and as a log (``.hlog``, format 1.3) that the usual viewers open.
+"""Latency histograms in HdrHistogram's formats.
 
-The library encodes the histograms; the lines of the log are written here, because the library's log writer leaves out tags.
+They are encoded, for documents, and a log (``.hlog``, format 1.3) that the usual viewers open. The
+library encodes the histograms; the lines of the log are written here, because the library's log
+writer leaves out tags.
 """
 
 from __future__ import annotations
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.measurements_section import LatencySection
 
 
-DIGITS, COARSE_DIGITS = 3, 2
+DIGITS = 3
+COARSE_DIGITS = 2
 MILLISECOND = 1e6
 """The unit of the maximum in a line of the log, ns; the histograms are in ns."""
 
 
 def write_log(path: Path, measurements: Measurements, started: float) -> None:
-    """Write one interval, as long as the measured phase, for each measured latency, tagged by its label (``end-to-end``, ``send-delay``).
+    """Write one interval, as long as the measured phase, for each measured latency.
+
+    It is tagged by its label (``end-to-end``, ``send-delay``).
 
     :param started: wall clock at the start of the measured phase, seconds since the epoch.
     """
@@ -43,19 +48,26 @@ def write_log(path: Path, measurements: Measurements, started: float) -> None:
 
 
 def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
-    """Yield the lines of the log. A latency that can be below zero has no line: HdrHistogram cannot represent it."""
+    """Yield the lines of the log.
+
+    A latency that can be below zero has no line: HdrHistogram cannot represent it.
+    """
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
     yield "#[Histogram log format version 1.3]"
     yield f"#[StartTime: {started:.3f} (seconds since epoch), {date}]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
     for attribute, metric in LATENCIES.items():
-        histogram, tag = measurements.latencies.get(attribute), metric.label.replace(" ", "-")
-        if isinstance(histogram, Histogram) and histogram.n:
-            length, highest = measurements.duration / 1e9, histogram.maximum / MILLISECOND
-            if never_came := measurements.never_came(attribute):
-                # Neither the format's histogram nor its maximum can be infinite.
-                yield f"#[{tag}: {never_came} never came; the histogram and its maximum are of the {histogram.n} that came]"
-            yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode_histogram(histogram)}"
+        histogram = measurements.latencies.get(attribute)
+        if not isinstance(histogram, Histogram) or not histogram.n:
+            continue
+        tag = metric.label.replace(" ", "-")
+        if never_came := measurements.never_came(attribute):
+            # Neither the format's histogram nor its maximum can be infinite.
+            came = f"the histogram and its maximum are of the {histogram.n} that came"
+            yield f"#[{tag}: {never_came} never came; {came}]"
+        length = measurements.duration / 1e9
+        highest = histogram.maximum / MILLISECOND
+        yield f"Tag={tag},0.000,{length:.3f},{highest:.3f},{encode_histogram(histogram)}"
 
 
 def encode_histogram(histogram: Histogram) -> str:
@@ -65,12 +77,19 @@ def encode_histogram(histogram: Histogram) -> str:
 
 
 def encode_coarse_counts(counts: Mapping[int, int]) -> str:
-    """Encode counts of buckets with seven bits: those of a histogram with two significant digits. :param counts: by bucket."""
+    """Encode counts of buckets with seven bits: those of a histogram with two significant digits.
+
+    :param counts: by bucket.
+    """
     return _encoded(counts, SERIES_BITS, COARSE_DIGITS, bucket_bounds(max(counts), SERIES_BITS)[0])
 
 
 def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) -> str:
-    """Encode counts by bucket. :param digits: significant digits, the library's measure of ``bits``. :param maximum: of the values, ns."""
+    """Encode counts by bucket.
+
+    :param digits: significant digits, the library's measure of ``bits``.
+    :param maximum: of the values, ns.
+    """
     encoder = HdrHistogram(1, max(2 * maximum, 2), digits)
     for index, count in counts.items():
         if not encoder.record_value(bucket_bounds(index, bits)[0], count):
@@ -79,7 +98,10 @@ def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) ->
 
 
 def decode_counts(text: str | None) -> dict[int, int]:
-    """Return the counts of all buckets that have values, ascending; empty if there is no text. :param text: from an encoder above."""
+    """Return the counts of all buckets that have values, ascending; empty if there is no text.
+
+    :param text: from an encoder above.
+    """
     if text is None:
         return {}
     counts = np.asarray(HdrHistogram.decode(text).counts)
@@ -95,10 +117,13 @@ class Distribution:
     """Counts of latencies by bucket.
 
     :param counts: by HDR bucket, ascending; none is 0. :param bits: significant bits of a bucket.
-    :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost buckets.
+    :param minimum, maximum: ns; exact where they are known, otherwise the ends of the outermost
+        buckets.
     :param never_came: number of further messages that were due.
-    :param complete: all messages came, or the profile allows the others: ``maximum`` is the largest value of all.
-    :param before: number of further values below zero, of delayed messages that came before they were due.
+    :param complete: all messages came, or the profile allows the others: ``maximum`` is the largest
+        value of all.
+    :param before: number of further values below zero, of delayed messages that came before they
+        were due.
     """
 
     counts: Mapping[int, int]
@@ -123,45 +148,59 @@ class Distribution:
         return self.before + self._cumulative[-1]
 
     def percentile(self, p: float) -> float:
-        """Return the nearest rank over all due messages, the middle of its bucket, ns; inf if it never came, -inf if it is below zero."""
+        """Return the nearest rank over all due messages, the middle of its bucket, ns.
+
+        It is inf if it never came, -inf if it is below zero.
+        """
         at = rank(p, self.samples + self.never_came)
-        if not self.before < at <= self.samples:
-            return math.inf if at > self.samples else -math.inf
-        low, width = bucket_bounds(
-            self._indexes[bisect_left(self._cumulative, at - self.before)], self.bits
-        )
+        if at > self.samples:
+            return math.inf
+        if at <= self.before:
+            return -math.inf
+        bucket = self._indexes[bisect_left(self._cumulative, at - self.before)]
+        low, width = bucket_bounds(bucket, self.bits)
         return min(max(low + width // 2, self.minimum), self.maximum)
 
     def proves(self, p: float) -> bool:
-        """Return True if enough messages were due for this percentile: at least ten values lie beyond it."""
-        return p < 100 and (self.samples + self.never_came) * (1 - p / 100) >= TAIL - 1e-6
+        """Return True if at least ten values lie beyond the percentile."""
+        due = self.samples + self.never_came
+        return p < 100 and due * (1 - p / 100) >= TAIL - 1e-6
 
 
 def latency_distribution(latency: LatencySection | None) -> Distribution | None:
-    """Return the distribution of a latency of the results; None if it has no histogram, or its clocks disagree."""
+    """Return the distribution of a latency of the results.
+
+    It is None if there is no histogram, or the clocks disagree.
+    """
     if latency is None or latency.histogram is None or latency.clocks_disagree:
         return None
     counts = decode_counts(latency.histogram)
     return Distribution(
-        counts=counts, bits=SUB_BITS, minimum=latency.minimum, maximum=latency.largest_came, never_came=latency.never_came,
-        before=latency.samples - sum(counts.values()), complete=latency.maximum is not None,
-    )  # fmt: skip
+        counts=counts,
+        bits=SUB_BITS,
+        minimum=latency.minimum,
+        maximum=latency.largest_came,
+        never_came=latency.never_came,
+        before=latency.samples - sum(counts.values()),
+        complete=latency.maximum is not None,
+    )
 
 
 def counts_distribution(
     counts: Mapping[int, int], maximum: int | None = None, bits: int = SERIES_BITS
 ) -> Distribution | None:
-    """Return the distribution of ascending buckets; None if there are none. :param maximum: ns, if it is known more exactly."""
+    """Return the distribution of ascending buckets; None if there are none.
+
+    :param maximum: ns, if it is known more exactly.
+    """
     if not counts:
         return None
-    (low, _), (last, width) = (bucket_bounds(index, bits) for index in (min(counts), max(counts)))
+    lowest, _ = bucket_bounds(min(counts), bits)
+    last, width = bucket_bounds(max(counts), bits)
     highest = last + width - 1
-    return Distribution(
-        counts=counts,
-        bits=bits,
-        minimum=low,
-        maximum=highest if maximum is None else min(highest, maximum),
-    )
+    if maximum is not None:
+        highest = min(highest, maximum)
+    return Distribution(counts=counts, bits=bits, minimum=lowest, maximum=highest)
 
 
 def percentile_at(x: float) -> float:

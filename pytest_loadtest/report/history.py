@@ -42,8 +42,8 @@ KEPT: Final = (
 """Figures of every line, in addition to the objectives."""
 Line = dict[str, Any]
 _KEYS: Final = frozenset((
-    "started", "test", "profile", "workload", "outcome", "scale", "broker", "package", "profileKey", "comparableKey", "objectives",
-    "figures", "units", "cpuPerMessage",
+    "started", "test", "profile", "workload", "outcome", "scale", "broker", "package", "profileKey",
+    "comparableKey", "objectives", "figures", "units", "cpuPerMessage",
 ))  # fmt: skip
 """The keys that a trend reads; a line without one of them was cut or written by something else."""
 
@@ -58,8 +58,20 @@ def history_line(document: RunDocument) -> Line:
             units[name] = figure.unit
     percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
     noise = measure_noise(document, percentiles).errors
-    broker = document.broker
-    measured = document.measurements
+    errors = {name: float(f"{error:.3g}") for name, error in noise.items()}
+    objectives = [
+        _objective(finding)
+        for finding in document.verdict.findings
+        if not finding.implicit and finding.metric != REGRESSION
+    ]
+    broker = None
+    if document.broker:
+        broker = with_version(document.broker["name"], document.broker["version"])
+    digest = None
+    costs = None
+    if document.measurements is not None:
+        digest = comparable_key(document)
+        costs = _cpu_per_message(document, document.measurements)
     return {
         "version": VERSION,
         "started": document.started,
@@ -67,20 +79,16 @@ def history_line(document: RunDocument) -> Line:
         "profile": document.profile.name,
         "workload": document.workload,
         "outcome": document.verdict.outcome,
-        "scale": None if document.scale is None else document.scale.factor,
-        "broker": with_version(broker["name"], broker["version"]) if broker else None,
+        "scale": document.scale and document.scale.factor,
+        "broker": broker,
         "package": document.versions.get("pytest-loadtest"),
         "profileKey": profile_key(document),
-        "comparableKey": None if measured is None else comparable_key(document),
-        "objectives": [
-            _objective(finding)
-            for finding in document.verdict.findings
-            if not finding.implicit and finding.metric != REGRESSION
-        ],
+        "comparableKey": digest,
+        "objectives": objectives,
         "figures": values,
         "units": units,
-        "errors": {name: float(f"{error:.3g}") for name, error in noise.items()},
-        "cpuPerMessage": None if measured is None else _cpu_per_message(document, measured),
+        "errors": errors,
+        "cpuPerMessage": costs,
     }
 
 
@@ -162,7 +170,8 @@ def _cpu_per_message(
     return costs
 
 
-# The trend: one series for each figure of each test, for the terminal, for ``--json`` and for charts.
+# The trend: one series for each figure of each test, for the terminal, for ``--json`` and for
+# charts.
 
 MOST = 60
 """The largest number of runs in a row of the table: the newest."""
@@ -209,9 +218,12 @@ def _in_time(runs: Iterable[Line]) -> list[Line]:
 def _series(runs: Sequence[Line]) -> dict[str, Any]:
     newest = runs[-1]
     return {
-        **{key: newest[key] for key in ("test", "profile", "workload", "scale")},
-        "started": [run["started"] for run in runs],
-        "outcomes": [run["outcome"] for run in runs],
+        "test": newest["test"],
+        "profile": newest["profile"],
+        "workload": newest["workload"],
+        "scale": newest["scale"],
+        "started": list(map(itemgetter("started"), runs)),
+        "outcomes": list(map(itemgetter("outcome"), runs)),
         "changed": _changes(runs),
         "rows": list(_objective_rows(runs)) + list(_figure_rows(runs)),
     }
@@ -228,12 +240,12 @@ def _changes(runs: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """Return the objectives by name: in the order of their first run, as the newest run has them."""
+    """Return the objectives as the newest run has them, by name."""
     return {bound["name"]: bound for run in runs for bound in run["objectives"]}
 
 
 def _objective_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each objective but throughput, which is a figure: its bound may be a share."""
+    """Yield a row for each objective but throughput: a figure, whose bound may be a share."""
     for name, bound in _newest_bounds(runs).items():
         if name != "throughput":
             values = []

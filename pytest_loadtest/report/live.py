@@ -1,9 +1,12 @@
-"""The progress line while load runs: rewritten in place on a terminal, a plain line every ten seconds elsewhere."""
+"""The progress line while load runs.
+
+It is rewritten in place on a terminal, and a plain line every ten seconds elsewhere.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
 from pytest_loadtest.values.wording import visible
@@ -16,57 +19,74 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.plan.phases import Phase
 
-_TERMINAL_EVERY, _PLAIN_EVERY = 0.5, 10.0
+_TERMINAL_EVERY = 0.5
+_PLAIN_EVERY = 10.0
+
+
+class Totals(NamedTuple):
+    """The sums over all workers at one time. :param at: monotonic clock, s."""
+
+    phase: Phase
+    at: float
+    offered: int
+    sent: int
+    received: int
+
+    @classmethod
+    def of(cls, phase: Phase, at: float, progress: Sequence[Progress]) -> Totals:
+        """Add up the counts of all workers."""
+        offered = sent = received = 0
+        for worker in progress:
+            offered += worker.offered
+            sent += worker.sent
+            received += worker.received
+        return cls(phase, at, offered, sent, received)
 
 
 class LiveLine:
     """The progress line of one run at a time; any thread may call it.
 
-    Under xdist only the controller's main loop may write to the terminal, so lines go through its queue if there is one.
+    Under xdist only the controller's main loop may write to the terminal, so lines go through its
+    queue if there is one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._last: dict[str, tuple[Phase, float, int, int, int]] = {}  # by profile
+        self._last: dict[str, Totals] = {}
+        """By profile."""
 
     def announce(self, text: str, *, quiet: bool = False) -> None:
-        """Write a separate line, for steps that take a while. :param quiet: write it with ``-q``, too, which suppresses all others."""
+        """Write a separate line, for steps that take a while.
+
+        :param quiet: write it with ``-q``, too, which suppresses all others.
+        """
         if self._verbosity >= (-1 if quiet else 0):
             self._hand_over(visible(f"load: {text}"), stays=True)
 
     def show(
         self, profile: str, phase: Phase, progress: Sequence[Progress], drain: str | None = None
     ) -> None:
-        """Show the latest progress of every worker in a phase of a profile's load; nothing with ``-q``.
+        """Show the latest progress of every worker in a phase of a load; nothing with ``-q``.
 
         :param drain: what the drain waits for; None if it is complete or has not begun.
         """
         if self._verbosity < 0:
             return
-        now, interval = time.monotonic(), _TERMINAL_EVERY if self._terminal else _PLAIN_EVERY
-        totals = (
-            phase,
-            now,
-            sum(p.offered for p in progress),
-            sum(p.sent for p in progress),
-            sum(p.received for p in progress),
-        )
+        totals = Totals.of(phase, time.monotonic(), progress)
         last = self._last.get(profile)
-        if last is None or last[0] is not phase:
+        if last is None or last.phase is not phase:
             self._last[profile] = totals
             return
-        if now - last[1] < interval:
+        if totals.at - last.at < (_TERMINAL_EVERY if self._terminal else _PLAIN_EVERY):
             return
         self._last[profile] = totals
-        self._hand_over(
-            visible(describe(profile, progress, last, totals, drain)), stays=not self._terminal
-        )
+        line = describe(profile, progress, last, totals, drain)
+        self._hand_over(visible(line), stays=not self._terminal)
 
     @property
     def _verbosity(self) -> int:
-        verbosity: int = self._config.getoption(
-            "verbose", 0
-        )  # an option of the terminal, which -p no:terminal leaves out
+        # The option is one of the terminal, which -p no:terminal leaves out.
+        verbosity: int = self._config.getoption("verbose", 0)
         return verbosity
 
     @property
@@ -100,47 +120,53 @@ class LiveLine:
                 reporter.write_line("")
         else:
             reporter.ensure_newline()
-            if (
-                reporter._tw.width_of_current_line
-            ):  # pytest ends the line only after its own dots, not after those of xdist
+            if reporter._tw.width_of_current_line:
+                # pytest ends the line only after its own dots, not after those of xdist.
                 reporter.write_line("")
             reporter.write_line(text)
 
 
 def describe(
-    profile: str, progress: Sequence[Progress], before: tuple[Phase, float, int, int, int], now: tuple[Phase, float, int, int, int],
+    profile: str,
+    progress: Sequence[Progress],
+    before: Totals,
+    now: Totals,
     drain: str | None = None,
-) -> str:  # fmt: skip
-    """Return one line: phase, elapsed time, offered, sent and received per second, send delay, receive lag where it is known, in flight.
+) -> str:
+    """Return one line for a phase.
 
-    :param before: ``(phase, monotonic s, offered, sent, received)`` at the last line. :param now: the current ones.
+    It has the elapsed time, offered, sent and received messages a second, the send delay, the
+    receive lag where it is known, and the messages in flight.
+
+    :param before: the totals at the last line. :param now: the current ones.
     :param drain: what the drain waits for, instead of the rates.
     """
-    phase, seconds = now[0], now[1] - before[1]
-    offered, sent, received = ((b - a) / seconds for a, b in zip(before[2:], now[2:], strict=True))
-    elapsed = max(p.elapsed for p in progress)
-    name = (
-        phase.name
-        if any(p.sending for p in progress) or elapsed < phase.duration
-        else f"{phase.name}: drain"
-    )
-    delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
-    lags = [p.receive_lag_p99 for p in progress if p.receive_lag_p99 is not None]
-    # the most important numbers come first, because a narrow terminal cuts the line
-    rates = " ".join(
-        f"{word} {format_rate(rate).removesuffix(' msg/s')}"
-        for word, rate in (("offered", offered), ("sent", sent), ("received", received))
-    )
+    phase = now.phase
+    elapsed = max(worker.elapsed for worker in progress)
+    draining = elapsed >= phase.duration and not any(worker.sending for worker in progress)
+    name = f"{phase.name}: drain" if draining else phase.name
+    head = f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s"
     if phase.idle and phase.streams:
-        return f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s  connections are held  load {profile}"
-    parts = [
-        f"{name} {elapsed / SECOND:.0f}/{phase.duration / SECOND:.0f} s", f"{rates} msg/s",
-        f"delay p99 {format_duration(max(delays)) if delays else '–'}", *([f"lag p99 {format_duration(max(lags))}"] if lags else []),
-        f"in flight {format_count(sum(p.in_flight for p in progress))}", f"load {profile}",
-    ]  # fmt: skip
-    if any(p.blocked for p in progress):
-        parts.insert(-1, "window full")
-    if drain is not None and name != phase.name:
-        # Nothing is offered or sent any more, so these take the place of the rates.
-        parts[1:2] = [drain]
-    return "  ".join(parts)
+        return f"{head}  connections are held  load {profile}"
+
+    # While it drains, nothing is offered or sent any more, so rates say nothing.
+    parts = [head, drain if draining and drain is not None else _rates(before, now)]
+    delays = [delay for worker in progress if (delay := worker.send_delay_p99) is not None]
+    parts.append(f"delay p99 {format_duration(max(delays)) if delays else '–'}")
+    lags = [lag for worker in progress if (lag := worker.receive_lag_p99) is not None]
+    if lags:
+        parts.append(f"lag p99 {format_duration(max(lags))}")
+    parts.append(f"in flight {format_count(sum(worker.in_flight for worker in progress))}")
+    if any(worker.blocked for worker in progress):
+        parts.append("window full")
+    return "  ".join([*parts, f"load {profile}"])
+
+
+def _rates(before: Totals, now: Totals) -> str:
+    """Return the rates; the most important one comes first: a narrow terminal cuts the line."""
+    seconds = now.at - before.at
+    texts = []
+    for count in ("offered", "sent", "received"):
+        rate = (getattr(now, count) - getattr(before, count)) / seconds
+        texts.append(f"{count} {format_rate(rate).removesuffix(' msg/s')}")
+    return f"{' '.join(texts)} msg/s"

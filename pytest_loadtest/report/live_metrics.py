@@ -1,10 +1,11 @@
-"""Serve OpenMetrics while load runs (``--load-metrics``), with prometheus-client's classes and its server."""
+"""Serve OpenMetrics while load runs (``--load-metrics``), with prometheus-client's server."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -37,14 +38,17 @@ _RUN: Final = ("test", "profile", "workload")
 
 
 class PhaseFacts(NamedTuple):
-    """The facts of a phase that are kept until the session ends: the phase itself is large. :param duration: ns."""
+    """The facts of a phase that are kept until the session ends: the phase itself is large.
+
+    :param duration: ns.
+    """
 
     idle: bool
     duration: int
 
 
 class LiveMetrics:
-    """A prometheus collector of the latest progress of every phase, and of the outcome of every run that has ended.
+    """A prometheus collector of the latest progress of every phase, and of the outcomes of runs.
 
     :param outcomes: returns the outcome of each run that has ended, by test, profile and workload.
     """
@@ -70,8 +74,8 @@ class LiveMetrics:
     ) -> None:
         """Keep the progress of every worker in a phase. Any thread may call it.
 
-        :param workload: its name if there are several. :param scale: ``scaled ×0.01`` or ``shortened``; empty if the profile runs as
-            written.
+        :param workload: its name if there are several. :param scale: ``scaled ×0.01`` or
+            ``shortened``; empty if the profile runs as written.
         """
         run = test, profile, workload
         with self._lock:
@@ -81,9 +85,11 @@ class LiveMetrics:
             self._scales[run] = scale
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics. prometheus-client calls it at each scrape, in a thread of its server."""
+        """Return the metrics. prometheus-client calls it at each scrape, in a server's thread."""
         with self._lock:
-            phases, now, scales = dict(self._phases), dict(self._now), dict(self._scales)
+            phases = dict(self._phases)
+            now = dict(self._now)
+            scales = dict(self._scales)
         outcomes = self._outcomes()
         yield from _messages(phases)
         running = {
@@ -109,56 +115,63 @@ def _messages(phases: Phases) -> Iterator[Metric]:
     for (run, name), (phase, progress) in phases.items():
         for key, attribute in COUNTS.items():
             counts.add_metric([*run, name, key], sum(getattr(p, attribute) for p in progress))
-        if not phase.idle:  # the intended time of other producers' messages is unknown
+        if not phase.idle:
+            # The intended time of other producers' messages is unknown.
             latency.add_metric([*run, name], _histogram(progress), None)
     yield counts
     yield latency
 
 
 def _histogram(progress: Sequence[Progress]) -> list[tuple[str, float]]:
-    """Return cumulative counts by upper edge in seconds. Workers report these bounds after others."""
+    """Return cumulative counts by upper edge in seconds.
+
+    Workers report these bounds after others.
+    """
     received = sum(p.received for p in progress)
-    beyond = [
-        sum(counts)
-        for counts in zip(*(p.beyond_bounds[-len(BUCKETS) :] for p in progress), strict=True)
-    ]
-    edges = [
-        (str(edge / SECOND), float(received - longer))
-        for edge, longer in zip(BUCKETS, beyond, strict=False)
-    ]
-    return [*edges, ("+Inf", float(received))]
+    reports = [worker.beyond_bounds[-len(BUCKETS) :] for worker in progress]
+    beyond = map(sum, zip(*reports, strict=True))
+    counts = []
+    for edge, longer in zip(BUCKETS, beyond, strict=False):
+        counts.append((str(edge / SECOND), float(received - longer)))
+    return [*counts, ("+Inf", float(received))]
+
+
+_GAUGES: Final = {
+    "phase_elapsed_seconds": "Since the start of the phase that runs",
+    "phase_duration_seconds": "Planned for the phase that runs, without its drain",
+    "in_flight_messages": "Handed over and not answered",
+    "blocked_workers": "Workers with messages that wait before full windows",
+    "workers": "Workers that drive load",
+    "send_delay_p99_seconds": (
+        "The worst worker's send delay since its last report, less the time blocked"
+    ),
+    "receive_lag_p99_seconds": (
+        "The worst worker's time from the kernel's receipt of a message until the client took it,"
+        " likewise"
+    ),
+}
 
 
 def _state(running: Phases) -> Iterator[Metric]:
-    gauges = {
-        name: GaugeMetricFamily(f"loadtest_{name}", text, labels=[*_RUN, "phase"])
-        for name, text in (
-            ("phase_elapsed_seconds", "Since the start of the phase that runs"),
-            ("phase_duration_seconds", "Planned for the phase that runs, without its drain"),
-            ("in_flight_messages", "Handed over and not answered"),
-            ("blocked_workers", "Workers with messages that wait before full windows"),
-            ("workers", "Workers that drive load"),
-            (
-                "send_delay_p99_seconds",
-                "The worst worker's send delay since its last report, less the time blocked",
-            ),
-            (
-                "receive_lag_p99_seconds",
-                "The worst worker's time from the kernel's receipt of a message until the client took it, likewise",
-            ),
-        )
-    }
-    for (run, name), (phase, progress) in running.items():
-        delays = [p.send_delay_p99 for p in progress if p.send_delay_p99 is not None]
-        lags = [p.receive_lag_p99 for p in progress if p.receive_lag_p99 is not None]
+    gauges = {}
+    for name, text in _GAUGES.items():
+        gauges[name] = GaugeMetricFamily(f"loadtest_{name}", text, labels=[*_RUN, "phase"])
+    for (run, phase_name), (phase, progress) in running.items():
+        elapsed = max(worker.elapsed for worker in progress)
         values = {
-            "phase_elapsed_seconds": max(p.elapsed for p in progress) / SECOND, "phase_duration_seconds": phase.duration / SECOND,
-            "in_flight_messages": sum(p.in_flight for p in progress), "blocked_workers": sum(p.blocked for p in progress),
-            "workers": len(progress), **({"send_delay_p99_seconds": max(delays) / SECOND} if delays else {}),
-            **({"receive_lag_p99_seconds": max(lags) / SECOND} if lags else {}),
-        }  # fmt: skip
-        for gauge, value in values.items():
-            gauges[gauge].add_metric([*run, name], value)
+            "phase_elapsed_seconds": elapsed / SECOND,
+            "phase_duration_seconds": phase.duration / SECOND,
+            "in_flight_messages": sum(map(attrgetter("in_flight"), progress)),
+            "blocked_workers": sum(map(attrgetter("blocked"), progress)),
+            "workers": len(progress),
+        }
+        for statistic in ("send_delay_p99", "receive_lag_p99"):
+            known = [getattr(worker, statistic) for worker in progress]
+            known = [ns for ns in known if ns is not None]
+            if known:
+                values[f"{statistic}_seconds"] = max(known) / SECOND
+        for name, value in values.items():
+            gauges[name].add_metric([*run, phase_name], value)
     yield from gauges.values()
 
 

@@ -1,9 +1,10 @@
-"""Build the parts of a results document that hold measurements: the sections ``measurements`` and ``timeline``."""
+"""Build the sections ``measurements`` and ``timeline`` of a results document."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -39,16 +40,15 @@ from pytest_loadtest.verdict.observations import blocked_share, latencies_of, un
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.catalogue import Metric
-    from pytest_loadtest.metrics.clocks import WithinHosts
-    from pytest_loadtest.metrics.expected import Opening, WorkerEvidence
+    from pytest_loadtest.metrics.expected import WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import (
         Breakdown,
         CustomValue,
-        DelayedIndex,
         Measurements,
         Series,
     )
@@ -58,9 +58,13 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.observations import Latencies
 
 
+S = TypeVar("S", bound="DataclassInstance")
 PERCENTILES: Final = (50, 75, 90, 95, 99, 99.9, 99.99)
 TOPICS: Final = 100
-"""The largest number of topics with histograms: thousands of them would make the file too large to read. The samples have everything."""
+"""The largest number of topics with histograms.
+
+Thousands of them would make the file too large to read. The samples have everything.
+"""
 
 
 def measurements_section(
@@ -68,50 +72,54 @@ def measurements_section(
 ) -> MeasurementsSection:
     """Build the section ``measurements`` of a run or a stage.
 
-    :param tolerances: the bounds on messages that never come. :param over_time: include its latencies by blocks of the phase.
+    :param tolerances: the bounds on messages that never come.
+    :param over_time: include its latencies by blocks of the phase.
     """
+    with_histogram = len(m.topics) <= TOPICS
+    topics = [_breakdown(topic, m, tolerances, buckets=with_histogram) for topic in m.topics]
+    buckets = [_breakdown(bucket, m, tolerances) for bucket in m.buckets]
     parts: Sequence[Mapping[str, Histogram | Lateness]] = m.intervals or [m.latencies]
-    return MeasurementsSection(
-        duration=m.duration,
-        rate=m.rate,
-        subscriptions=m.subscriptions,
+    intervals = [_part_latencies(part, _PER_INTERVAL) for part in parts]
+    blocks = None
+    if over_time and m.over_time is not None:
+        blocks = _over_time(m.over_time, m.duration)
+    return section_of(
+        MeasurementsSection,
+        m,
         throughput=m.throughput if m.counts.received else None,
-        publish_rate=m.publish_rate,
-        bytes_sent=m.bytes_sent,
-        blocked=m.blocked,
         blocked_share=blocked_share(m),
         counts={row.key: getattr(m.counts, row.attribute) for row in COUNTS},
         latencies=_latencies(m, tolerances),
-        delayed_index=None if m.delayed_index is None else _index(m.delayed_index),
-        opening=None if m.opening is None else _opening(m.opening),
-        silent=m.silent,
-        full_windows=m.full_windows,
-        within_hosts=None
-        if m.within_hosts is None
-        else _within_hosts(m.within_hosts, m.counts.received),
+        delayed_index=m.delayed_index and section_of(DelayedIndexSection, m.delayed_index),
+        opening=m.opening and section_of(OpeningSection, m.opening),
+        within_hosts=_within_hosts(m),
         series=_series(m.series),
-        over_time=_over_time(m.over_time, m.duration)
-        if over_time and m.over_time is not None
-        else None,
-        intervals=tuple(
-            _part_latencies(part, [metric for metric in LATENCIES.values() if metric.per_interval])
-            for part in parts
-        ),
-        topics=tuple(
-            _breakdown(topic, m, tolerances, buckets=len(m.topics) <= TOPICS) for topic in m.topics
-        ),
-        buckets=tuple(_breakdown(bucket, m, tolerances) for bucket in m.buckets),
+        over_time=blocks,
+        intervals=tuple(intervals),
+        topics=tuple(topics),
+        buckets=tuple(buckets),
         workers=tuple(map(_worker, m.workers)),
-        custom={name: _custom(value) for name, value in m.custom.items()},
-        lost=m.lost,
+        custom=dict(zip(m.custom, map(_custom, m.custom.values()), strict=True)),
     )
 
 
+_PER_INTERVAL: Final = [metric for metric in LATENCIES.values() if metric.per_interval]
+_PER_WORKER: Final = [metric for metric in LATENCIES.values() if metric.per_worker]
+
+
+def section_of(kind: type[S], fact: Any, **others: Any) -> S:
+    """Return a section with the values that a measured or judged fact has under the same names.
+
+    :param others: the fields that the fact does not have, or has in another form.
+    """
+    names = {field.name for field in fields(kind)} - others.keys()
+    values = {name: getattr(fact, name) for name in names}
+    return kind(**values, **others)
+
+
 def _worker(evidence: WorkerEvidence) -> WorkerEntry:
-    return WorkerEntry(
-        worker=evidence.worker, cpu=evidence.cpu, stalled=evidence.stalled, longest_stall=evidence.longest_stall, gc=evidence.gc,
-        latencies=_part_latencies(evidence.latencies, [metric for metric in LATENCIES.values() if metric.per_worker]),
-    )  # fmt: skip
+    latencies = _part_latencies(evidence.latencies, _PER_WORKER)
+    return section_of(WorkerEntry, evidence, latencies=latencies)
 
 
 def _custom(value: CustomValue) -> CustomEntry:
@@ -119,9 +127,8 @@ def _custom(value: CustomValue) -> CustomEntry:
     if isinstance(value, Duration):
         return CustomEntry(value=value.ns, unit="ns", shown=format_value(value.ns, "ns"))
     unit: Literal["msg/s", "number"] = "msg/s" if isinstance(value, Rate) else "number"
-    return CustomEntry(
-        value=value, unit=unit, shown="no value" if value is None else format_value(value, unit)
-    )
+    shown = "no value" if value is None else format_value(value, unit)
+    return CustomEntry(value=value, unit=unit, shown=shown)
 
 
 def _latencies(
@@ -129,41 +136,32 @@ def _latencies(
 ) -> dict[str, LatencySection | None]:
     """Return every latency that applies to the run; None if nothing was measured.
 
-    The histogram of lateness holds the messages that did not come early; earliness holds the others.
+    The histogram of lateness holds the messages that did not come early; earliness holds the
+    others.
     """
     sections = {}
     for attribute, metric in LATENCIES.items():
         histogram = m.latencies.get(attribute)
         if metric.always or histogram is not None or _applies(metric, m):
-            sections[metric.key] = latency_section(
-                latencies_of(attribute, m, None, tolerances), error=m.clock_error
-            )
+            latencies = latencies_of(attribute, m, None, tolerances)
+            sections[metric.key] = latency_section(latencies, error=m.clock_error)
     return sections
 
 
 def _applies(metric: Metric, m: Measurements) -> bool:
     """Return True if a latency that only some runs have applies to this run, measured or not."""
-    return (Need.BROADCAST in metric.needs and m.broadcasts) or (
-        Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None
-    )
+    if Need.BROADCAST in metric.needs and m.broadcasts:
+        return True
+    return Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None
 
 
-def _index(index: DelayedIndex) -> DelayedIndexSection:
-    return DelayedIndexSection(
-        bytes=index.bytes, messages=index.messages, bytes_per_message=index.bytes_per_message
-    )
-
-
-def _within_hosts(within: WithinHosts, received: int) -> WithinHostsSection:
+def _within_hosts(m: Measurements) -> WithinHostsSection | None:
+    within = m.within_hosts
+    if within is None:
+        return None
+    received = m.counts.received
     share = within.deliveries / received if received else None
-    return WithinHostsSection(deliveries=within.deliveries, share=share, complete=within.complete)
-
-
-def _opening(opening: Opening) -> OpeningSection:
-    return OpeningSection(
-        alone=opening.alone, connections=opening.connections, rate=opening.rate, achieved=opening.achieved, took=opening.took,
-        busiest=opening.busiest, cpu=opening.cpu, begun_late=opening.begun_late, in_time=opening.in_time,
-    )  # fmt: skip
+    return section_of(WithinHostsSection, within, share=share)
 
 
 def latency_section(
@@ -171,32 +169,36 @@ def latency_section(
 ) -> LatencySection | None:
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
-    Percentiles that rest on too few samples are None, and those that lie among messages that never came, as the maximum does if such
-    messages are not tolerated.
+    Percentiles that rest on too few samples are None, and those that lie among messages that never
+    came, as the maximum does if such messages are not tolerated.
 
     :param buckets: include the histogram. :param error: of the clocks between hosts, ns.
     """
-    histogram, never_came = latencies.histogram, latencies.never_came
+    histogram = latencies.histogram
+    never_came = latencies.never_came
     if histogram is None or not histogram.n:
         return None
-    shape = histogram.late if isinstance(histogram, Lateness) else histogram
-    percentiles = {
-        f"p{p:g}": None
-        if unfit(histogram, p, never_came, error)
-        else _percentile(histogram, p, never_came)
-        for p in PERCENTILES
-    }
-    encoded = encode_histogram(shape) if buckets and shape is not None else None
+    percentiles = {}
+    for p in PERCENTILES:
+        known = not unfit(histogram, p, never_came, error)
+        percentiles[f"p{p:g}"] = _percentile(histogram, p, never_came) if known else None
     statistics = _statistics(histogram)
     if never_came and not latencies.tolerated:
         statistics["maximum"] = None
+    shape = histogram.late if isinstance(histogram, Lateness) else histogram
+    encoded = None
+    if buckets and shape is not None:
+        encoded = encode_histogram(shape)
     return LatencySection(
         **statistics, never_came=never_came, percentiles=percentiles, histogram=encoded
     )
 
 
 def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
-    """Return the latencies of one part of a run. It proves nothing by itself, so it has all percentiles, however few its samples."""
+    """Return the latencies of one part of a run.
+
+    It proves nothing by itself, so it has all percentiles, however few its samples.
+    """
     if histogram is None or not histogram.n:
         return None
     percentiles = {f"p{p:g}": _percentile(histogram, p) for p in PERCENTILES}
@@ -206,7 +208,10 @@ def part_latency(histogram: Histogram | Lateness | None) -> PartLatency | None:
 def _part_latencies(
     latencies: Mapping[str, Histogram | Lateness], metrics: Sequence[Metric]
 ) -> dict[str, PartLatency | None]:
-    """Return these kinds of latencies of one part of a run; those that only some runs have are left out if they were not measured."""
+    """Return these kinds of latencies of one part of a run.
+
+    Those that only some runs have are left out if they were not measured.
+    """
     return {
         metric.key: part_latency(latencies.get(metric.attribute))
         for metric in metrics
@@ -216,10 +221,14 @@ def _part_latencies(
 
 def _statistics(histogram: Histogram | Lateness) -> dict[str, Any]:
     return {
-        "samples": histogram.n, "minimum": histogram.minimum, "maximum": histogram.maximum, "largest": histogram.maximum,
+        "samples": histogram.n,
+        "minimum": histogram.minimum,
+        "maximum": histogram.maximum,
+        "largest": histogram.maximum,
         "mean": histogram.mean,
-        "total": histogram.total, "negative": histogram.negative,
-    }  # fmt: skip
+        "total": histogram.total,
+        "negative": histogram.negative,
+    }
 
 
 def _percentile(histogram: Histogram | Lateness, p: float, never_came: int = 0) -> int | None:
@@ -228,28 +237,19 @@ def _percentile(histogram: Histogram | Lateness, p: float, never_came: int = 0) 
 
 
 def _series(series: Series) -> SeriesSection:
-    return SeriesSection(
-        offered=tuple(series.offered.tolist()),
-        sent=tuple(series.sent.tolist()),
-        acked=tuple(series.acked.tolist()),
-        received=tuple(series.received.tolist()),
-        end_to_end_p50=tuple(map(finite, series.end_to_end_p50.tolist())),
-        end_to_end_p99=tuple(map(finite, series.end_to_end_p99.tolist())),
-        end_to_end_max=tuple(map(finite, series.end_to_end_max.tolist())),
-        missing=None if series.missing is None else tuple(series.missing.tolist()),
-        blocked=None if series.blocked is None else tuple(series.blocked.tolist()),
-        receive_lag_max=None
-        if series.receive_lag_max is None
-        else tuple(map(finite, series.receive_lag_max.tolist())),
-    )
+    values: dict[str, Any] = {}
+    for name in (field.name for field in fields(SeriesSection)):
+        column = getattr(series, name)
+        values[name] = None if column is None else tuple(map(finite, column.tolist()))
+    return SeriesSection(**values)
 
 
 def _over_time(latencies: OverTime, duration: int) -> OverTimeSection:
     length, blocks = latencies.blocks(duration)
-    return OverTimeSection(
-        block=length,
-        end_to_end=tuple(encode_coarse_counts(block) if block else None for block in blocks),
-    )
+    encoded = []
+    for block in blocks:
+        encoded.append(encode_coarse_counts(block) if block else None)
+    return OverTimeSection(block=length, end_to_end=tuple(encoded))
 
 
 def finite(value: float | None) -> float | None:
@@ -260,60 +260,56 @@ def finite(value: float | None) -> float | None:
 def _breakdown(
     part: Breakdown, whole: Measurements, tolerances: Sequence[Objective], *, buckets: bool = True
 ) -> BreakdownEntry:
-    latencies = {
-        kind: latency_section(
-            latencies_of(kind, whole, part, tolerances), buckets=buckets, error=whole.clock_error
-        )
-        for kind in ("end_to_end", "publish")
-    }
-    return BreakdownEntry(
-        name=part.name,
-        offered=part.offered,
-        sent=part.sent,
-        acked=part.acked,
-        received=part.received,
-        received_in_time=part.received_in_time,
-        lost=part.lost,
-        bytes_sent=part.bytes_sent,
-        end_to_end=latencies["end_to_end"],
-        publish=latencies["publish"],
-    )
+    latencies = {}
+    for kind in ("end_to_end", "publish"):
+        histogram = latencies_of(kind, whole, part, tolerances)
+        latencies[kind] = latency_section(histogram, buckets=buckets, error=whole.clock_error)
+    return section_of(BreakdownEntry, part, **latencies)
 
 
-# Events during the measured phase, which charts shade. Times are ns since the start of the measured phase.
+# Events during the measured phase, which charts shade. Times are ns since the start of the measured
+# phase.
 
 MOST_SPANS: Final = 500
-"""The largest number of spans of one kind. If there are more, those with the smallest gaps between them are joined."""
+"""The largest number of spans of one kind.
+
+If there are more, those with the smallest gaps between them are joined.
+"""
 STALLED: Final = 50 * MILLISECOND
-"""A worker stalled in a second that has at least this much of it, ns: as much as one late wake-up that counts."""
+"""A worker stalled in a second that has at least this much of it, ns.
+
+It is as much as one late wake-up that counts.
+"""
 BLOCKED: Final = MILLISECOND
-"""Messages were blocked in a second in which each of them waited at least this long on average, ns."""
+"""Messages were blocked in a second in which each of them waited this long on average, ns."""
 
 
 def timeline_section(run: RunFile, measurements: Measurements | None) -> TimelineSection:
     """Build the section ``timeline``. :param measurements: None if nothing was measured."""
+    stages = []
+    for stage in run.stages:
+        start = stage.start - run.start
+        stages.append(TimelineStage(name=stage.name, start=start, end=start + stage.duration))
+    changes = [TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes]
+    stalls: tuple[TimelineStall, ...] = ()
+    blocked: tuple[TimelineBlocked, ...] = ()
+    if measurements is not None:
+        stalls = _stalls(measurements)
+        blocked = _blocked(measurements)
     return TimelineSection(
-        stages=tuple(
-            TimelineStage(
-                name=stage.name,
-                start=stage.start - run.start,
-                end=stage.start - run.start + stage.duration,
-            )
-            for stage in run.stages
-        ),
-        changes=tuple(
-            TimelineChange(at=change.at, text=_change_text(change)) for change in run.changes
-        ),
+        stages=tuple(stages),
+        changes=tuple(changes),
         restarts=restarts_of(run.facts.broker),
-        stalls=() if measurements is None else _stalls(measurements),
-        blocked=() if measurements is None else _blocked(measurements),
+        stalls=stalls,
+        blocked=blocked,
     )
 
 
 def _change_text(change: RunChange) -> str:
     parts = []
     if change.rate is not None:
-        parts.append(f"rate {format_rate(ByteRate(change.rate) if change.bytes else change.rate)}")
+        rate = ByteRate(change.rate) if change.bytes else change.rate
+        parts.append(f"rate {format_rate(rate)}")
     if change.paused is not None:
         parts.append("consumers paused" if change.paused else "consumers resumed")
     if change.consumers is not None:
@@ -321,21 +317,20 @@ def _change_text(change: RunChange) -> str:
     if change.distribution:
         parts.append("payload mix")
     if change.end:
-        lost = (
-            f"ended: {change.unattainable} could no longer be met"
-            if change.unattainable
-            else "ended"
-        )
-        parts.append(change.aborted or lost)
+        reason = "ended"
+        if change.unattainable:
+            reason += f": {change.unattainable} could no longer be met"
+        parts.append(change.aborted or reason)
     return ", ".join(parts)
 
 
 def _stalls(measurements: Measurements) -> tuple[TimelineStall, ...]:
-    return tuple(
-        TimelineStall(worker=worker.worker, start=start, end=end)
-        for worker in measurements.workers
-        for start, end in second_spans(worker.seconds[:, 1] >= STALLED, measurements.duration)
-    )
+    stalls = []
+    for worker in measurements.workers:
+        stalled = worker.seconds[:, 1] >= STALLED
+        for start, end in second_spans(stalled, measurements.duration):
+            stalls.append(TimelineStall(worker=worker.worker, start=start, end=end))
+    return tuple(stalls)
 
 
 def _blocked(measurements: Measurements) -> tuple[TimelineBlocked, ...]:
@@ -343,24 +338,23 @@ def _blocked(measurements: Measurements) -> tuple[TimelineBlocked, ...]:
     if series.blocked is None:
         return ()
     waited = series.blocked >= BLOCKED * np.maximum(series.sent, 1)
-    return tuple(
-        TimelineBlocked(start=start, end=end)
-        for start, end in second_spans(waited, len(waited) * SECOND)
-    )
+    spans = second_spans(waited, len(waited) * SECOND)
+    return tuple(TimelineBlocked(start=start, end=end) for start, end in spans)
 
 
 def second_spans(seconds: NDArray[np.bool_], until: int) -> list[tuple[int, int]]:
-    """Join seconds in a row to spans, ns; at most :data:`MOST_SPANS`. :param until: where the last second ends, ns."""
+    """Join seconds in a row to spans, ns; at most :data:`MOST_SPANS`.
+
+    :param until: where the last second ends, ns.
+    """
+    # Seconds [0, 1, 1, 0, 1] rise at 1 and 4, and fall at 3 and 5: starts 1, 4 and ends 3, 5.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], seconds, [False]]).astype(np.int8)))
-    starts, ends = edges[::2], edges[1::2]
-    gaps = starts[1:] - ends[:-1]
+    starts = edges[::2]
+    ends = edges[1::2]
     if len(starts) > MOST_SPANS:
+        gaps = starts[1:] - ends[:-1]
         kept = np.sort(np.argsort(gaps, kind="stable")[len(starts) - MOST_SPANS :])
-        starts, ends = (
-            np.concatenate([starts[:1], starts[1:][kept]]),
-            np.concatenate([ends[:-1][kept], ends[-1:]]),
-        )
-    return [
-        (start * SECOND, min(end * SECOND, until))
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    ]
+        starts = np.concatenate([starts[:1], starts[1:][kept]])
+        ends = np.concatenate([ends[:-1][kept], ends[-1:]])
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return [(start * SECOND, min(end * SECOND, until)) for start, end in spans]

@@ -1,6 +1,9 @@
-"""The section ``measurements`` of a results document, and the same section of a stage: one dataclass for each object of the JSON text.
+"""The section ``measurements`` of a results document or of a stage.
 
-The text below a field is its description in ``results.schema.json``. Fields with a default are missing in older results.
+There is one dataclass for each object of the JSON text.
+
+The text below a field is its description in ``results.schema.json``. Fields with a default are
+missing in older results.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class PartLatency:
     samples: Count
     """number of values"""
     never_came: Count
-    """number of messages that were due and never came; percentiles rank over them too, as later than any"""
+    """number of messages that were due and never came; percentiles rank over them too, as later
+    than any"""
     minimum: int
     """ns, exact"""
     maximum: int | None
@@ -64,7 +68,7 @@ class PartLatency:
 
     @property
     def clocks_disagree(self) -> bool:
-        """True if values are below zero by more than the known error of the clocks, so that no statistic is known."""
+        """True if no statistic is known: values are below zero by more than the clocks' error."""
         half_came = 2 * self.samples >= self.samples + self.never_came
         return self.negative > 0 and self.percentiles["p50"] is None and half_came
 
@@ -74,7 +78,8 @@ class LatencySection(PartLatency):
     """Latencies of one kind."""
 
     histogram: str | None
-    """HdrHistogram, compressed V2, base64; lowest value 1 ns, three significant digits; null for topics if there are more than 100"""
+    """HdrHistogram, compressed V2, base64; lowest value 1 ns, three significant digits; null for
+    topics if there are more than 100"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,8 @@ class WithinHostsSection:
     share: Number | None
     """of the deliveries that were received; null: none was"""
     complete: bool
-    """by the plan all deliveries are: latencies are read on one clock each, and have no error of a relation between clocks"""
+    """by the plan all deliveries are: latencies are read on one clock each, and have no error of a
+    relation between clocks"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +126,11 @@ class OpeningSection:
     cpu: Number
     """cores that this worker used"""
     begun_late: int | None
-    """ns, p99 of begun − intended, less the time in which the target left no room for one more; null without a rate"""
+    """ns, p99 of begun − intended, less the time in which the target left no room for one more;
+    null without a rate"""
     in_time: Count | None
-    """connections that came up within the requested time, which is moved by the median latency; null without a rate"""
+    """connections that came up within the requested time, which is moved by the median latency;
+    null without a rate"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +152,12 @@ class SeriesSection:
     end_to_end_max: tuple[Number | None, ...]
     """ns"""
     missing: tuple[int, ...] | None = None
-    """by the second of the intended time: acked × subscriptions less the copies that came; positive: lost, negative: duplicates, or copies
-    of messages that were never acknowledged; null where it is unknown"""
+    """by the second of the intended time: acked × subscriptions less the copies that came;
+    positive: lost, negative: duplicates, or copies of messages that were never acknowledged; null
+    where it is unknown"""
     blocked: tuple[Count, ...] | None = None
-    """ns of waiting for the target's full window, summed over the messages handed over in that second"""
+    """ns of waiting for the target's full window, summed over the messages handed over in that
+    second"""
     receive_lag_max: tuple[Number | None, ...] | None = None
     """ns, of the messages intended in that second; null where it is unknown"""
 
@@ -159,7 +169,8 @@ class OverTimeSection:
     block: Positive
     """ns, length of a block: whole seconds; the last may be shorter"""
     end_to_end: tuple[str | None, ...]
-    """the messages intended in each block: HdrHistogram, compressed V2, base64, two significant digits, ns; null where none came"""
+    """the messages intended in each block: HdrHistogram, compressed V2, base64, two significant
+    digits, ns; null where none came"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,26 +254,31 @@ class MeasurementsSection:
     ]
     """messages of the measured phase"""
     latencies: Annotated[Mapping[str, LatencySection | None], _LATENCIES]
-    """all from the intended send time; ownSendDelay is the send delay less the time blocked; kinds that only some runs have are missing
-    in others"""
+    """all from the intended send time; ownSendDelay is the send delay less the time blocked; kinds
+    that only some runs have are missing in others"""
     delayed_index: DelayedIndexSection | None = None
-    """the broker's index of delayed messages when most were delayed, over all topics and subscriptions; null where it was not read, or no
-    message was delayed"""
+    """the broker's index of delayed messages when most were delayed, over all topics and
+    subscriptions; null where it was not read, or no message was delayed"""
     opening: OpeningSection | None = None
-    """how connections came up before load; null unless they were paced, or the run has no messages"""
+    """how connections came up before load; null unless they were paced, or the run has no
+    messages"""
     silent: Silent | None = None
-    """subscriptions of topics (pairs), and streams, that had messages due and of which nothing arrived; null where that is unknown:
-    nothing subscribes and acknowledgement is not applicable, or the messages come from others"""
+    """subscriptions of topics (pairs), and streams, that had messages due and of which nothing
+    arrived; null where that is unknown: nothing subscribes and acknowledgement is not applicable,
+    or the messages come from others"""
     full_windows: FullWindows | None = None
     """messages that were dropped because in-flight windows were full; null where there were none"""
     within_hosts: WithinHostsSection | None = None
-    """deliveries within one host; null if all workers ran on the controller's host, or the run has no producers or no consumers"""
+    """deliveries within one host; null if all workers ran on the controller's host, or the run has
+    no producers or no consumers"""
     series: SeriesSection
     """one entry per second of the measured phase and its drain; null where nothing was measured"""
     over_time: OverTimeSection | None = None
-    """latencies by blocks of the measured phase, at most 1000; null in a stage, and when nothing was received"""
+    """latencies by blocks of the measured phase, at most 1000; null in a stage, and when nothing
+    was received"""
     intervals: tuple[Annotated[Mapping[str, PartLatency | None], _LATENCIES], ...]
-    """latencies of each ten seconds in which messages were due, for a line over time: percentiles however few messages they rest on"""
+    """latencies of each ten seconds in which messages were due, for a line over time: percentiles
+    however few messages they rest on"""
     topics: tuple[BreakdownEntry, ...]
     """per topic"""
     buckets: tuple[BreakdownEntry, ...]
@@ -270,7 +286,8 @@ class MeasurementsSection:
     workers: tuple[WorkerEntry, ...]
     """evidence for or against generator-limited"""
     custom: Mapping[str, CustomEntry] = field(default_factory=dict)
-    """what pytest_loadtest_aggregate returned, by name; empty where nothing implements the hook, and in stages"""
+    """what pytest_loadtest_aggregate returned, by name; empty where nothing implements the hook,
+    and in stages"""
     lost: tuple[Lost, ...]
     """at most 10 000 ranges; counts.lost is exact"""
 

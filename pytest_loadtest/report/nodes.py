@@ -1,4 +1,4 @@
-"""One row for each process of a cluster under test: CPU, memory, disk, messages and topics, from the columns of ``bottleneck``."""
+"""One row for each process of a cluster under test, from the columns of ``bottleneck``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.bottleneck import known_values
+from pytest_loadtest.report.tables import written
 from pytest_loadtest.values.quantities import format_rate, format_size
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.sections import Labelled
+    from pytest_loadtest.report.tables import Writer
 
 HEAD: Final = (
     "process",
@@ -31,7 +33,8 @@ HEAD: Final = (
 class NodeUse:
     """One process; None: unknown.
 
-    :param cpu: cores, the median. :param memory: bytes, the most. :param written: bytes a second, the mean.
+    :param cpu: cores, the median. :param memory: bytes, the most. :param written: bytes a second,
+        the mean.
     :param received: msg/s in, the mean. :param sent: msg/s out, the mean.
     :param topics: of the run, at the first and the last sample that has them; () if unknown.
     """
@@ -47,43 +50,51 @@ class NodeUse:
     @property
     def cells(self) -> tuple[str, ...]:
         """The row below :data:`HEAD`."""
-        return (
-            self.name,
-            "" if self.cpu is None else f"{self.cpu:.2f}",
-            "" if self.memory is None else format_size(self.memory),
-            "" if self.written is None else f"{format_size(self.written)}/s",
-            *("" if rate is None else format_rate(rate) for rate in (self.received, self.sent)),
-            " → ".join(dict.fromkeys(map(exact, self.topics))),
+        figures: tuple[tuple[float | None, Writer], ...] = (
+            (self.cpu, "{:.2f}".format),
+            (self.memory, format_size),
+            (self.written, lambda rate: f"{format_size(rate)}/s"),
+            (self.received, format_rate),
+            (self.sent, format_rate),
         )
+        topics = " → ".join(dict.fromkeys(map(exact, self.topics)))
+        return (self.name, *written(figures, ""), topics)
 
 
 def node_uses(document: RunDocument) -> list[NodeUse]:
-    """Return the processes of a cluster, in the order in which they were sampled; empty for a single broker."""
+    """Return the processes of a cluster, in the order in which they were sampled.
+
+    A single broker has none.
+    """
     section = document.bottleneck
     if section is None:
         return []
-    names = [
-        column.rpartition(".")[0]
-        for column in section.columns
-        if column.endswith((".memory", ".topics"))
-    ]
-    return [
-        _use(section, name)
-        for name in dict.fromkeys(names)
-        if name != "broker" and not name.startswith("worker ")
-    ]
+    names: dict[str, None] = {}
+    for column in section.columns:
+        name, _, kind = column.rpartition(".")
+        if kind in ("memory", "topics") and name != "broker" and not name.startswith("worker "):
+            names[name] = None
+    return [_use(section, name) for name in names]
 
 
 def _use(section: BottleneckSection, name: str) -> NodeUse:
-    cpu, memory, written, received, sent, topics = (
-        known_values(section, f"{name}.{column}")
-        for column in ("cpu", "memory", "written", "messagesIn", "messagesOut", "topics")
-    )
+    def values(column: str) -> list[float]:
+        return known_values(section, f"{name}.{column}")
+
+    topics = values("topics")
     return NodeUse(
-        name=name, cpu=median(cpu) if cpu else None, memory=max(memory, default=None), written=fmean(written) if written else None,
-        received=fmean(received) if received else None, sent=fmean(sent) if sent else None,
+        name=name,
+        cpu=_if_any(median, values("cpu")),
+        memory=_if_any(max, values("memory")),
+        written=_if_any(fmean, values("written")),
+        received=_if_any(fmean, values("messagesIn")),
+        sent=_if_any(fmean, values("messagesOut")),
         topics=(int(topics[0]), int(topics[-1])) if topics else (),
-    )  # fmt: skip
+    )
+
+
+def _if_any(statistic: Callable[[list[float]], float], values: list[float]) -> float | None:
+    return statistic(values) if values else None
 
 
 def node_facts(document: RunDocument) -> Iterator[Labelled]:
@@ -94,7 +105,11 @@ def node_facts(document: RunDocument) -> Iterator[Labelled]:
 
 
 def _text(use: NodeUse) -> str:
-    parts = [] if use.cpu is None else [f"{use.cpu:.2f} cores"]
-    parts += [] if use.memory is None else [format_size(use.memory)]
-    parts += [f"topics {use.cells[-1]}"] if use.topics else []
+    parts = []
+    if use.cpu is not None:
+        parts.append(f"{use.cpu:.2f} cores")
+    if use.memory is not None:
+        parts.append(format_size(use.memory))
+    if use.topics:
+        parts.append(f"topics {use.cells[-1]}")
     return f"{use.name} {', '.join(parts)}"

@@ -1,8 +1,9 @@
 """Convert a run's document to OpenMessaging Benchmark's TestResult, for existing charts and tables.
 
-Field names and units are those of ``TestResult.java``: rates in messages per second, publish and end-to-end latencies in ms, publish
-delays in µs, lists with one entry per 10 s. Fields that OMB computes wrongly have the true number instead, and values that were not
-measured are null; ``docs/howto/omb-results.md`` lists both.
+Field names and units are those of ``TestResult.java``: rates in messages per second, publish and
+end-to-end latencies in ms, publish delays in µs, lists with one entry per 10 s. Fields that OMB
+computes wrongly have the true number instead, and values that were not measured are null;
+``docs/howto/omb-results.md`` lists both.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ PERCENTILES = {
 }
 TICKS = 100
 """Points of a quantile curve for every halving of the share above it."""
-MILLISECONDS, MICROSECONDS = 1e6, 1e3
+MILLISECONDS = 1e6
+MICROSECONDS = 1e3
 UNITS = {"publishDelayLatency": MICROSECONDS}
 """Units of the latencies that OMB does not report in milliseconds."""
 
@@ -63,7 +65,9 @@ def test_result(document: RunDocument) -> dict[str, Any]:
 
 
 def write_test_result(document: RunDocument, folder: Path) -> Path:
-    """Write the TestResult as ``<workload>-<driver>-<yyyy-MM-dd-HH-mm-ss>.json`` (UTC); a name that is taken gets a number.
+    """Write the TestResult as ``<workload>-<driver>-<yyyy-MM-dd-HH-mm-ss>.json`` (UTC).
+
+    A name that is taken gets a number.
 
     :returns: the file. :raises NoData: the run broke before anything was measured.
     """
@@ -71,12 +75,11 @@ def write_test_result(document: RunDocument, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     assert document.started is not None, "measurements have a start"
     started = datetime.fromisoformat(document.started)
-    stem = (
-        re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}")
-        + f"{started:-%Y-%m-%d-%H-%M-%S}"
-    )
+    stem = re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}")
+    stem += f"{started:-%Y-%m-%d-%H-%M-%S}"
     for number in itertools.count(1):
-        path = folder / f"{stem}{f'-{number}' if number > 1 else ''}.json"
+        ending = f"-{number}" if number > 1 else ""
+        path = folder / f"{stem}{ending}.json"
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
@@ -95,15 +98,21 @@ def _driver(document: RunDocument) -> str:
 
 
 def _facts(document: RunDocument, measured: MeasurementsSection) -> dict[str, Any]:
-    """Return the counts of the plan, as it ran. The driver's name, which charts show, tells if the run proves nothing."""
-    plan, sent, outcome = document.plan, measured.count("sent"), document.verdict.outcome
-    doubts = [outcome.value] if outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED) else []
-    doubts += (
-        [scale_word(document.scale.factor).replace("×", "x")] if document.scale is not None else []
-    )
+    """Return the counts of the plan, as it ran.
+
+    The driver's name, which charts show, tells if the run proves nothing.
+    """
+    plan = document.plan
+    sent = measured.count("sent")
+    doubts = []
+    if document.verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
+        doubts.append(document.verdict.outcome.value)
+    if document.scale is not None:
+        doubts.append(scale_word(document.scale.factor).replace("×", "x"))
+    driver = _driver(document)
     return {
         "workload": _workload(document),
-        "driver": f"{_driver(document)} ({', '.join(doubts)})" if doubts else _driver(document),
+        "driver": f"{driver} ({', '.join(doubts)})" if doubts else driver,
         "messageSize": round(measured.bytes_sent / sent) if sent else None,
         "topics": plan["topics"],
         "partitions": plan["partitions"],
@@ -113,30 +122,35 @@ def _facts(document: RunDocument, measured: MeasurementsSection) -> dict[str, An
 
 
 def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
-    series, duplicates = measured.series, measured.counts["duplicates"]
+    series = measured.series
+    duplicates = measured.counts["duplicates"]
     unacknowledged = measured.count("failed") + measured.count("unknown")
-    samples = list(_samples(measured))
-    spans = [min(end, measured.duration / 1e9) - start for start, end in samples]
-    acked, received = (
-        [sum(counts[start:end]) for start, end in samples]
-        for counts in (series.acked, series.received)
-    )
-    totals = zip(itertools.accumulate(acked), itertools.accumulate(received), strict=True)
-    backlog = [
-        max(total_acked * measured.subscriptions - total_received, 0)
-        for total_acked, total_received in totals
-    ]
-    return {
-        "publishRate": [n / span for n, span in zip(acked, spans, strict=True)],
-        "publishErrorRate": [None if unacknowledged else 0.0 for _ in samples],
-        "consumeRate": [n / span for n, span in zip(received, spans, strict=True)],
-        # the backlog is unknown if there are duplicates: arrivals by second do not distinguish first copies from duplicates
-        "backlog": [None if duplicates else n for n in backlog],
+    fields: dict[str, list[float | None]] = {
+        "publishRate": [],
+        "publishErrorRate": [],
+        "consumeRate": [],
+        "backlog": [],
     }
+    waiting = 0
+    for start, end in _samples(measured):
+        length = min(end, measured.duration / 1e9) - start
+        acked = sum(series.acked[start:end])
+        received = sum(series.received[start:end])
+        waiting += acked * measured.subscriptions - received
+        fields["publishRate"].append(acked / length)
+        fields["publishErrorRate"].append(None if unacknowledged else 0.0)
+        fields["consumeRate"].append(received / length)
+        # The backlog is unknown if there are duplicates: arrivals by second do not distinguish
+        # first copies from duplicates.
+        fields["backlog"].append(None if duplicates else max(waiting, 0))
+    return fields
 
 
 def _samples(measured: MeasurementsSection) -> Iterator[tuple[int, int]]:
-    """Return first second and end of each sample; the last may be shorter. A part of a second at the end, and the drain, are left out."""
+    """Return first second and end of each sample; the last may be shorter.
+
+    A part of a second at the end, and the drain, are left out.
+    """
     seconds = max(measured.duration // 10**9, 1)
     return ((start, min(start + SAMPLE, seconds)) for start in range(0, seconds, SAMPLE))
 
@@ -144,54 +158,51 @@ def _samples(measured: MeasurementsSection) -> Iterator[tuple[int, int]]:
 def _latencies(measured: MeasurementsSection) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for metric in LATENCIES.values():
-        name, unit = metric.omb, UNITS.get(metric.omb, MILLISECONDS)
+        name = metric.omb
         if not name:
             continue
+        unit = UNITS.get(name, MILLISECONDS)
         latency = measured.latencies[metric.key]
         if latency is not None and latency.clocks_disagree:
             latency = None
-        whole = _statistics(latency, unit)
+        intervals = list(_intervals(measured, metric.key, unit, known=latency is not None))
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
-        fields |= {
-            f"{name}{statistic}": values
-            for statistic, values in _lists(whole, metric.key, unit, measured).items()
-        }
-        fields |= {f"{aggregated}{statistic}": value for statistic, value in whole.items()}
-        fields[f"{aggregated}Quantiles"] = (
-            {} if latency is None else dict(_quantiles(latency, unit))
-        )
+        whole = _statistics(latency, unit)
+        for statistic in whole:
+            fields[f"{name}{statistic}"] = [interval[statistic] for interval in intervals]
+        for statistic, value in whole.items():
+            fields[f"{aggregated}{statistic}"] = value
+        quantiles = {} if latency is None else dict(_quantiles(latency, unit))
+        fields[f"{aggregated}Quantiles"] = quantiles
     return fields
 
 
 def _statistics(latency: PartLatency | None, unit: float) -> dict[str, float | None]:
-    """Return the statistics; None if the latency was not measured, or a percentile rests on too few messages."""
+    """Return the statistics.
+
+    They are None if the latency was not measured, or a percentile rests on too few messages.
+    """
     if latency is None:
         return dict.fromkeys(("Avg", *PERCENTILES, "Max"))
-    percentiles = {name: latency.percentiles[p] for name, p in PERCENTILES.items()}
-    converted = {
-        name: None if ns is None else _convert(ns, unit) for name, ns in percentiles.items()
-    }
-    return {
-        "Avg": latency.mean / unit,
-        **converted,
-        "Max": None if latency.maximum is None else _convert(latency.maximum, unit),
-    }
+    statistics: dict[str, float | None] = {"Avg": latency.mean / unit}
+    for name, p in PERCENTILES.items():
+        statistics[name] = _convert(latency.percentiles[p], unit)
+    return statistics | {"Max": _convert(latency.maximum, unit)}
 
 
-def _lists(
-    whole: dict[str, float | None], key: str, unit: float, measured: MeasurementsSection
-) -> dict[str, list[float | None]]:
-    """Return the statistics of each sample, for a line over time, however few messages the percentiles rest on."""
-    known, pairs = (
-        whole["Avg"] is not None,
-        zip(measured.intervals, _samples(measured), strict=False),
-    )
-    parts = [_statistics(interval[key] if known else None, unit) for interval, _ in pairs]
-    return {statistic: [part[statistic] for part in parts] for statistic in whole}
+def _intervals(
+    measured: MeasurementsSection, key: str, unit: float, *, known: bool
+) -> Iterator[dict[str, float | None]]:
+    """Yield the statistics of each sample, for a line over time, however few messages it has."""
+    for interval, _ in zip(measured.intervals, _samples(measured), strict=False):
+        yield _statistics(interval[key] if known else None, unit)
 
 
-def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, float]]:
-    """Yield ``(per cent of all values, highest value of the bucket that they end in)``, closer together towards the tail, up to 100."""
+def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, float | None]]:
+    """Yield ``(per cent of all values, highest value of the bucket that they end in)``.
+
+    The pairs are closer together towards the tail, up to 100.
+    """
     histogram = decode_counts(latency.histogram).items()
     below = list(itertools.accumulate(count for _, count in histogram))
     level = 0.0
@@ -199,19 +210,21 @@ def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, floa
         percent = 100 * n / below[-1]
         if percent >= level or n == below[-1]:
             low, width = bucket_bounds(index)
-            yield repr(percent), _convert(min(low + width - 1, latency.largest_came), unit)
+            highest = min(low + width - 1, latency.largest_came)
+            yield repr(percent), _convert(highest, unit)
             level = percent + _step(percent)
 
 
 def _step(percent: float) -> float:
-    """Return a hundredth of the share above, in powers of two, like HdrHistogram's own iteration."""
-    return (
-        100 / (TICKS * 2 ** (math.floor(math.log2(100 / (100 - percent))) + 1))
-        if percent < 100
-        else 0.0
-    )
+    """Return a hundredth of the share above, in powers of two, as HdrHistogram iterates."""
+    if percent >= 100:
+        return 0.0
+    halvings = math.floor(math.log2(100 / (100 - percent))) + 1
+    return 100 / (TICKS * 2.0**halvings)
 
 
-def _convert(ns: int, unit: float) -> float:
+def _convert(ns: int | None, unit: float) -> float | None:
     """Convert to the unit: OMB has whole microseconds, and milliseconds with decimals."""
+    if ns is None:
+        return None
     return round(ns / unit) if unit == MICROSECONDS else ns / unit

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,21 @@ def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
 _RULES: Final = {"<": "---", ">": "--:"}
 
 
+Writer = Callable[[Any], str]
+"""The function that formats a value."""
+
+
+def written(figures: Iterable[tuple[Any, Writer]], absent: str) -> list[str]:
+    """Return a cell for each value. :param absent: the text of a value that is unknown."""
+    cells = []
+    for value, write in figures:
+        cells.append(absent if value is None else write(value))
+    return cells
+
+
 def markdown_lines(table: Table) -> Iterator[str]:
     """Yield the lines of the table in Markdown; the caller has escaped its texts."""
-    yield f"|{'|'.join(f' {head} ' if head else ' ' for head in table.head)}|"
+    yield "|" + "".join(f" {head} |" for head in table.head).replace("  |", " |")
     yield f"|{'|'.join(map(_RULES.__getitem__, table.align))}|"
     for row in table.rows:
         yield f"| {' | '.join(_texts(row))} |"

@@ -1,4 +1,4 @@
-"""The summary of a run for the terminal: the verdict first, then the measurements that it rests on."""
+"""The summary of a run for the terminal: the verdict, then the measurements it rests on."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def _target(broker: Mapping[str, Any]) -> str:
 
 
 def _driver(document: RunDocument) -> Iterable[str]:
-    """Yield the client that ran, unless its name is the driver's; it is unknown if the run broke early."""
+    """Yield the client that ran, unless its name is the driver's.
+
+    It is unknown if the run broke early.
+    """
     client = document.driver.get("client")
     if client and client != document.profile.document.get("driver", {}).get("name"):
         yield f"  driver     {client} {document.driver.get('version')}"

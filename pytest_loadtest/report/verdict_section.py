@@ -1,4 +1,7 @@
-"""The sections of a results document that judge: the verdict, the search for the highest rate, the comparison with a baseline."""
+"""The sections of a results document that judge.
+
+They are the verdict, the search for the highest rate, and the comparison with a baseline.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ class WindowsSection:
     no_data: Count
     """windows in which too little was measured"""
     listed: Annotated[tuple[WindowEntry, ...], Field(max_length=1000)]
-    """the windows in the order of time; if there are more than 1000, the first 1000 that are not met"""
+    """the windows in the order of time; if there are more than 1000, the first 1000 that are not
+    met"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +79,20 @@ class FindingEntry:
     """The result of one objective."""
 
     name: str
-    """its place in the slo section: endToEndLatency.p99, buckets.0-256.loss, whole.throughput, drift.endToEndLatency.p99"""
+    """its place in the slo section: endToEndLatency.p99, buckets.0-256.loss, whole.throughput,
+    drift.endToEndLatency.p99"""
     metric: str
     """the metric that is bounded"""
     statistic: str | None
-    """p99.9, max, mean or min of a latency, or the name of a custom metric; null for all other metrics"""
+    """p99.9, max, mean or min of a latency, or the name of a custom metric; null for all other
+    metrics"""
     bucket: str | None
     """size bucket by its key in the profile; null for the whole run"""
     unit: Annotated[
         str, Field(json_schema_extra={"enum": ["ns", "msg/s", "ratio", "messages", "number", "B"]})
     ]
-    """of minimum, maximum and observed; a ratio is 0 to 1, for a drift the change as a share of the first tenth"""
+    """of minimum, maximum and observed; a ratio is 0 to 1, for a drift the change as a share of the
+    first tenth"""
     minimum: Number | None
     """inclusive lower bound"""
     maximum: Number | None
@@ -95,8 +102,8 @@ class FindingEntry:
     outcome: Outcome
     """of this objective alone"""
     observed: Number | None
-    """with windows the worst one's value, for a drift the change; null where it is unknown, and for a percentile among messages that never
-    came"""
+    """with windows the worst one's value, for a drift the change; null where it is unknown, and for
+    a percentile among messages that never came"""
     samples: Count | None
     """messages or deliveries that it rests on; null for a custom metric"""
     text: str
@@ -104,7 +111,8 @@ class FindingEntry:
     shown: ShownSection
     """observed and bound as text"""
     windows: WindowsSection | None = None
-    """for an objective that holds in windows of the measured phase; null for others, and if there are none"""
+    """for an objective that holds in windows of the measured phase; null for others, and if there
+    are none"""
     tenths: TenthsSection | None = None
     """for an objective on drift, where both tenths are known; null for others"""
 
@@ -168,7 +176,8 @@ class PeakSection:
     broke_first: str | None
     """objective that broke at the lowest rate missed; null where none was missed"""
     implicit_only: bool = False
-    """the profile has no objectives: the rate is the one at which the implicit ones hold, whatever the latency"""
+    """the profile has no objectives: the rate is the one at which the implicit ones hold, whatever
+    the latency"""
     steps: tuple[StepEntry, ...]
     """in the order in which they ran"""
 
@@ -259,8 +268,8 @@ class ComparisonSection:
     forced: bool
     """judged although the two are not comparable (--load-baseline-force)"""
     best: tuple[str, ...] = ()
-    """folders of the earlier runs that were met and are the best by a figure that slo.regression bounds; the run is compared with them
-    too"""
+    """folders of the earlier runs that were met and are the best by a figure that slo.regression
+    bounds; the run is compared with them too"""
     differences: tuple[DifferenceEntry, ...]
     """what differs, as text; what decides makes the two incomparable"""
     blocks: BlocksSection | None

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from installing import installed, run
 
 from .projects import INI, PROFILE
@@ -19,6 +20,24 @@ import pytest
 @pytest.mark.load("smoke")
 def test_smoke(load):
     load.assert_slo()
+"""
+TYPED = """\
+import pytest
+from pytest_loadtest import LiveLoad, Load, ms
+
+
+@pytest.mark.load(profile="smoke")
+def test_smoke(load: Load) -> None:
+    load.assert_slo()
+    assert load.end_to_end.p99 <= ms(100)
+
+
+@pytest.mark.load(profile="smoke", live=True)
+def test_live(load: LiveLoad) -> None:
+    load.begin()
+    load.wait("1s")
+    result: Load = load.stop()
+    result.assert_slo()
 """
 SAY = """\
 import json
@@ -70,3 +89,82 @@ def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> No
     assert done.returncode == 0, out
     assert "profile smoke · MET" in out, out
     assert [line for line in out.splitlines() if re.search(r"\bwarn", line, re.IGNORECASE)] == []
+
+
+def test_an_empty_folder_goes_from_init_to_a_report(python: Path, tmp_path: Path) -> None:
+    """The console script, its starter files, a plan, a run and the report, without the checkout."""
+    script = python.with_name("pytest-loadtest")
+    written = run(script, "init", "shop", "--ci", "gitlab", cwd=tmp_path)
+    assert written.returncode == 0, written.stderr
+    shop = tmp_path / "shop"
+    assert f"next: cd {shop.name} && pytest -n 2" in written.stdout
+    assert {path.relative_to(shop).as_posix() for path in shop.rglob("*") if path.is_file()} == {
+        "profiles/orders.yaml",
+        "profiles/schema.json",
+        "test_orders.py",
+        "pytest.ini",
+        ".gitlab-ci.yml",
+    }
+    planned = run(python, "-m", "pytest", "--load-plan", cwd=shop)
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    ran = run(python, "-m", "pytest", "-n2", "--load-duration", "1s", cwd=shop)
+    assert "profile Orders · " in ran.stdout, ran.stdout + ran.stderr
+    (session,) = (shop / ".loadtest").iterdir()
+    page = shop / "again.html"
+    again = run(script, "report", session, "--output", page, cwd=shop)
+    assert again.returncode == 0, again.stderr
+    assert "Orders" in page.read_text(encoding="utf-8")
+
+
+def test_every_profile_of_the_wheel_has_a_plan_in_an_empty_folder(
+    python: Path, tmp_path: Path
+) -> None:
+    """A test names them as it would its own; the plan shows the file. Of a matrix, one combination is enough."""
+    profiles = ROOT / "profiles"
+    names = []
+    tests = ""
+    for path in sorted(profiles.rglob("*.yaml")):
+        name = path.relative_to(profiles).with_suffix("").as_posix()
+        matrix = yaml.safe_load(path.read_text(encoding="utf-8")).get("matrix", {})
+        first = {axis: next(iter(values)) for axis, values in matrix.items()}
+        tests += (
+            f"@pytest.mark.load({name!r}, matrix={first!r})\ndef test_{len(names)}(load): ...\n"
+        )
+        names.append(name)
+    (tmp_path / "test_all.py").write_text(f"import pytest\n{tests}", encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    planned = run(python, "-m", "pytest", "--load-plan", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    for name in names:
+        assert f"shipped/profiles/{name}.yaml" in planned.stdout
+
+
+def test_the_wheel_has_the_acceptance_suite_the_schemas_and_the_dashboard(
+    python: Path, tmp_path: Path
+) -> None:
+    script = python.with_name("pytest-loadtest")
+    copied = run(script, "suite", "pulsar", "suite", cwd=tmp_path)
+    assert copied.returncode == 0, copied.stderr
+    names = {path.name for path in (ROOT / "loadtests/pulsar").glob("*.py")}
+    assert {path.name for path in (tmp_path / "suite").iterdir()} == names
+    twice = run(script, "suite", "pulsar", "suite", cwd=tmp_path)
+    assert (twice.returncode, "suite exists" in twice.stderr) == (2, True)
+    planned = run(python, "-m", "pytest", "suite", "--load-plan", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    for name, file in (
+        ("profile", ROOT / "profiles/schema.json"),
+        ("results", ROOT / "pytest_loadtest/report/results.schema.json"),
+    ):
+        shown = run(script, "schema", name, cwd=tmp_path)
+        assert json.loads(shown.stdout) == json.loads(file.read_text(encoding="utf-8"))
+    place = "from pytest_loadtest.profile.files import shipped; print(shipped('grafana'))"
+    shown = run(python, "-c", place, cwd=tmp_path)
+    dashboard = Path(shown.stdout.strip()) / "loadtest.json"
+    assert dashboard.read_bytes() == (ROOT / "docs/grafana/loadtest.json").read_bytes()
+
+
+def test_a_typed_test_of_a_user_passes_mypy_strict(python: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    (tmp_path / "test_typed.py").write_text(TYPED, encoding="utf-8")
+    checked = run(python, "-m", "mypy", "--strict", "test_typed.py", cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

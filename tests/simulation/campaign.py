@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from simulation.judge_world import Judged
+    from simulation.truth import Played
+    from simulation.violation import Violation
 
 HASH_SEED: Final = "0"
 """PYTHONHASHSEED of every process that plays worlds."""
@@ -32,6 +34,10 @@ LIMIT: Final = 60.0
 """Seconds of real time after which a world is a violation of its own."""
 SHRINKING: Final = 60.0
 """Seconds of real time for making one document smaller."""
+AGAIN: Final = 20
+"""One world in so many is aggregated again by the code of Spark's workers, without Java."""
+SPARK: Final = 500
+"""One world in so many is aggregated again by Spark, if a campaign has it."""
 FROZEN: Final = 3
 """Worlds after which a collection of garbage no longer looks at what the process has loaded: that takes a quarter of a world's time."""
 WARM: Final = 20
@@ -45,10 +51,14 @@ Outcome = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A world to judge. :param rule: not empty: make the document smaller as long as this rule is violated."""
+    """A world to judge.
+
+    :param rule: not empty: make the document smaller as long as this rule is violated. :param spark: its samples are aggregated by Spark too.
+    """
 
     document: dict[str, Any]
     rule: str = ""
+    spark: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +92,12 @@ def work(connection: Connection, folder: Path) -> None:
     """Do the jobs that come over a connection, until it is closed."""
     from simulation.judge_world import judge
 
+    spark = Spark(folder)
     for done in itertools.count():
         try:
             job = connection.recv()
         except EOFError:
+            spark.stop()
             return
         started = time.monotonic()
         world = world_from(job.document)
@@ -93,6 +105,9 @@ def work(connection: Connection, folder: Path) -> None:
             connection.send(_shrunk(job, world, folder))
             continue
         judged = judge(world, folder)
+        violations = list(judged.violations)
+        if judged.played is not None:
+            violations += spark.differing(judged.played, with_java=job.spark)
         # What is left of a world is in cycles of references, so that memory counts only after a collection.
         gc.collect()
         if done == FROZEN:
@@ -101,16 +116,50 @@ def work(connection: Connection, folder: Path) -> None:
             Report(
                 job=job,
                 outcome=judged.outcome,
-                violations=tuple(
-                    (violation.rule, violation.text) for violation in judged.violations
-                ),
-                verdicts=tuple(side_by_side(judged)) if judged.violations else (),
+                violations=tuple((violation.rule, violation.text) for violation in violations),
+                verdicts=tuple(side_by_side(judged)) if violations else (),
                 cpu=judged.seconds,
                 seconds=time.monotonic() - started,
                 files=open_files(),
                 blocks=sys.getallocatedblocks(),
             )
         )
+
+
+class Spark:
+    """Aggregates samples of worlds again: with the code of Spark's workers, or in one session of Spark for all worlds of a process.
+
+    :param folder: of the process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.with_name(f"{folder.name}-spark")
+        self._host: Any = None
+
+    def differing(self, played: Played, *, with_java: bool) -> Iterator[Violation]:
+        """Yield violations of worlds that their seeds select, and with Java of every world."""
+        from frames_in_process import InProcess
+
+        from simulation.aggregated_again import differing
+
+        if played.world.seed % AGAIN == 0:
+            yield from differing(played, InProcess())
+        if with_java:
+            yield from differing(played, self._session())
+
+    def _session(self) -> Any:
+        from pytest_loadtest.pipeline.session import SparkHost
+        from simulation.aggregated_again import CONFIGURATION
+
+        if self._host is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._host = SparkHost(self._folder, CONFIGURATION)
+        return self._host.session()
+
+    def stop(self) -> None:
+        """End the session, if there is one."""
+        if self._host is not None:
+            self._host.stop()
 
 
 def _shrunk(job: Job, world: World, folder: Path) -> Report:
@@ -295,10 +344,13 @@ def grown(worker: Worker, report: Report) -> Iterator[Outcome]:
 # Which worlds.
 
 
-def drawn(seed: int, worlds: int, only: str = "", without: Iterable[str] = ()) -> Iterator[Job]:
+def drawn(
+    seed: int, worlds: int, only: str = "", without: Iterable[str] = (), *, spark: bool = False
+) -> Iterator[Job]:
     """Yield so many worlds from a seed on.
 
     :param only: a class as the table of coverage names it, with or without its group: ``calm``, ``fault: stall``.
+    :param spark: one world in :data:`SPARK`, by its seed, is also aggregated by Spark.
     """
     left_out = frozenset(without)
     chosen = 0
@@ -308,7 +360,7 @@ def drawn(seed: int, worlds: int, only: str = "", without: Iterable[str] = ()) -
         world = draw(number, left_out)
         if not only or belongs(world, only):
             chosen += 1
-            yield Job(document=world.document())
+            yield Job(document=world.document(), spark=spark and number % SPARK == 0)
 
 
 def belongs(world: World, name: str) -> bool:

@@ -247,11 +247,27 @@ class SimulatedDriver:
         rows = burst.row[refused].tolist()
         if not self._settings.block_if_queue_full:
             burst.sent[refused] = clock
+            self._target.truth.sent += [self._rejected(burst, position) for position in refused]
             self._read_answers += [(clock, row, True, 0) for row in rows]
             return None
         self._refused.update(burst.stream[refused].tolist())
         self._waiting.update(rows)
         return np.array(refused, np.int64)
+
+    def _rejected(self, burst: Burst, position: int) -> Sent:
+        """Return a message that the client itself rejects, because too many are in flight."""
+        now = self._simulation.now
+        return Sent(
+            worker=self.worker,
+            stream=int(burst.stream[position]),
+            seq=int(burst.seq[position]),
+            size=int(self._context.pool.sizes[burst.payload[position]]),
+            at=now,
+            intended=int(burst.intended[position]),
+            answered=now,
+            failed=True,
+            run=self._context.run,
+        )
 
     def _be_slow(self, kind: str) -> bool:
         """Let a fault of this worker's client pass; return whether there was one."""

@@ -84,11 +84,11 @@ def hunt(name: str, worlds: int, first: int, folder: Path) -> Hunt:
         world = draw(seed)
         result.worlds += 1
         with applied(mutant) as calls:
-            judged = judge(world, folder, twice=False)
+            judged = judge(world, folder, lawful=False, twice=False, hurried=True)
         result.calls += calls[0]
         if not calls[0] or not judged.violations:
             continue
-        if judge(world, folder, twice=False).violations:
+        if judge(world, folder, lawful=False, twice=False).violations:
             result.unclean.append(seed)
             continue
         result.seed = seed

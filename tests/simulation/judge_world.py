@@ -44,10 +44,18 @@ class Judged:
         return "crash" if self.played is None else self.played.outcome
 
 
-def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None = None) -> Judged:
+def judge(
+    world: World,
+    folder: Path,
+    *,
+    lawful: bool = True,
+    twice: bool | None = None,
+    hurried: bool = False,
+) -> Judged:
     """Play a world below ``folder``, and judge it.
 
     :param lawful: also try the laws that its seed selects. :param twice: compare two plays; None: if its seed selects it.
+    :param hurried: a first violation is enough: the world is not played again then.
     """
     started = time.process_time()
     again = world.seed % EVERY == 0 if twice is None else twice
@@ -56,11 +64,13 @@ def judge(world: World, folder: Path, *, lawful: bool = True, twice: bool | None
     violations: list[Violation] = []
     try:
         played = play(world, _empty(folder / "world"))
-        if imperfect(world) and needs_counterfactual(played):
-            calm = play(world.without_generator_faults(), _empty(folder / "calm"))
         violations += _plain_rules(played)
         violations += check_truth(played)
-        violations += check_blame(played, calm)
+        is_enough = hurried and bool(violations)
+        if imperfect(world) and needs_counterfactual(played) and not is_enough:
+            calm = play(world.without_generator_faults(), _empty(folder / "calm"))
+        if calm is not None or not imperfect(world):
+            violations += check_blame(played, calm)
         if again:
             violations += _differences(played, play(world, _empty(folder / "again")))
         if lawful:

@@ -33,7 +33,7 @@ EXACT_COUNTS: Final = (
     "lost",
     "duplicates",
 )
-"""Keys of ``counts`` in results.json that do not depend on the number of workers."""
+"""Keys of ``measurements.counts`` in results.json that do not depend on the number of workers."""
 
 SHARE: Final = 0.15
 """Share of the worlds, by their seeds, for which each law is tried."""
@@ -161,7 +161,7 @@ def _same(played: Played, other: Played) -> str:
 
 
 def _counts(played: Played) -> dict[str, Any]:
-    counts = (played.results or {}).get("counts", {})
+    counts = ((played.results or {}).get("measurements") or {}).get("counts", {})
     return {key: counts[key] for key in EXACT_COUNTS if key in counts}
 
 

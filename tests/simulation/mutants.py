@@ -367,7 +367,7 @@ SLOW: Final = (
 MUTANTS: Final = (
     # "Twenty defects found by reading"
     Mutant(name="silent topics pass", source="nineteen 1", place="metrics.silent:silence", make=after(_not_silent),
-        likely=(("fault: hang",), ("fault: lose-acknowledged",), ("fault: lose-copy",))),
+        likely=(("shape: 100 streams", "fault: lose-acknowledged"), ("shape: 100 streams", "fault: lose-unanswered"), ("fault: hang",), ("fault: lose-acknowledged",), ("fault: lose-copy",))),
     Mutant(name="a bound removes the implicit throughput", source="nineteen 2", place="verdict.tolerance:with_tolerances",
         make=_without_implicit_throughput, likely=(("metric: throughput", "tag: unrestricted"),)),
     Mutant(name="foreign messages pass", source="nineteen 4", place="metrics.stats:_counts", make=_counts(foreign=lambda counts: 0),

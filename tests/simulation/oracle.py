@@ -1,6 +1,6 @@
 """Two judges of a world that was played. They share no code with the product: only the truth, the documents, and the docs.
 
-:func:`check_truth` counts what happened, by brute force over the messages, and compares it with ``results.json``. :func:`check_blame`
+:func:`check_truth` compares every figure and every objective of the results with the truth (facts.py, figures.py). :func:`check_blame`
 compares the world with the same world without the generator's faults. Each rule names the page that it comes from. A rule is left out
 where it is not certain; the comments say where.
 """
@@ -8,305 +8,801 @@ where it is not certain; the comments say where.
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, replace
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.facts import Due, all_facts, has_key, rate_of, span_of, true_offset
+from simulation.figures import (
+    LATENCIES,
+    NEVER,
+    RESOLUTION,
+    clock_error,
+    count,
+    figure,
+    is_latency_certain,
+    latencies,
+    needed,
+    silence,
+    statistic_of,
+)
 from simulation.violation import Violation
-from simulation.world import SECOND
+from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulation.truth import Copy, Played, PlayedPhase, Sent
+    from simulation.facts import Facts
+    from simulation.truth import Played
 
-MARGIN: Final = 2 * SECOND
-"""ns: every worker has learned within this time that the drain is over. What happens in it may be counted or not."""
-RESOLUTION: Final = 0.0011
-"""Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
+CHANGED: Final = 2 * MS
+"""ns: a generator's fault that changes a latency by less changes nothing: a tick of the engine, and a wake that is late."""
+LOOK: Final = 1_200 * MS
+"""ns: the controller sees the workers' counts, from which it tells the drain of a backlog, by so much later at most."""
+ROUNDING: Final = 1e-9
 
-Delivery = tuple[int, int, int]  # stream, seq, subscription
-
-
-@dataclass
-class Facts:
-    """The truth about the measured phase of a world, as far as it is certain.
-
-    :param messages: those of the phase, with the answers that came before its end.
-    :param first: delivery → its first copy. :param copies: all of them, with heads that can be read.
-    :param is_settled: nothing happened around the end of the drain, where it is open whether it is counted.
-    """
-
-    messages: list[Sent]
-    copies: list[Copy]
-    first: dict[Delivery, Copy]
-    damaged_heads: int
-    is_settled: bool
-
-
-def decidable(played: Played) -> bool:
-    """Return whether the rules below are certain in a world.
-
-    Left out: several workloads and searches (the results are those of one part), runs without results, workers that were killed, a load
-    that was cut short, targets that acknowledge nothing, and runs without producers of their own.
-    """
-    profile, results, run = played.world.profile, played.results, played.run
-    if results is None or run is None or results["measurements"] is None:
-        return False
-    if "workloads" in profile or _has_key(profile, "search", "consumerBacklogSizeGB"):
-        return False
-    if played.truth.killed or run.get("aborted") or run.get("unattainable"):
-        return False
-    acknowledged: bool = profile["driver"].get("acknowledged", True)
-    phase = _measured_phase(played)
-    return acknowledged and phase is not None and phase.ended is not None
-
-
-def _has_key(profile: dict[str, Any], *keys: str) -> bool:
-    """Return whether a profile, or one of its workloads, has one of these keys."""
-    sections = (profile, *profile.get("workloads", ()))
-    return any(key in section for section in sections for key in keys)
-
-
-def _measured_phase(played: Played) -> PlayedPhase | None:
-    recorded = [phase for phase in played.truth.phases if phase.recorded]
-    return recorded[0] if len(recorded) == 1 else None
-
-
-def facts_of(played: Played) -> Facts:
-    """Return the facts of a decidable world."""
-    phase = _measured_phase(played)
-    assert phase is not None
-    assert phase.ended is not None
-    end = phase.ended
-    # No message of a warm-up is sent after its drain, which ends 200 ms before the measured phase begins. A worker on another host may
-    # begin a little early, by the error of its clock.
-    messages = [sent for sent in played.truth.sent if sent.at >= phase.start - SECOND // 20]
-    numbers = {(sent.stream, sent.seq) for sent in messages}
-    arrived = [
-        copy
-        for copy in played.truth.copies
-        if (copy.stream, copy.seq) in numbers and copy.arrived <= end + MARGIN
-    ]
-    # A damaged message counts as corrupt, and as nothing else; without a checksum a damaged body is not noticed.
-    noticed = ("head", "body") if played.world.profile.get("checksum") else ("head",)
-    copies = [copy for copy in arrived if copy.taken is not None and copy.damage not in noticed]
-    first: dict[Delivery, Copy] = {}
-    for copy in copies:
-        delivery = copy.stream, copy.seq, copy.subscription
-        if delivery not in first or copy.arrived < first[delivery].arrived:
-            first[delivery] = copy
-    times = [copy.arrived for copy in arrived]
-    for number, sent in enumerate(messages):
-        if sent.answered is None:
-            continue
-        if sent.answered <= end + MARGIN:
-            times.append(sent.answered)
-        else:  # the answer came when nobody waited for it any more
-            messages[number] = replace(sent, answered=None, failed=False)
-    return Facts(
-        messages=messages,
-        copies=copies,
-        first=first,
-        damaged_heads=sum(copy.damage == "head" and copy.taken is not None for copy in arrived),
-        is_settled=all(time <= end for time in times),
-    )
-
-
-# --- the first judge: counts and latencies
+Finding = dict[str, Any]
 
 
 def check_truth(played: Played) -> list[Violation]:
     """Compare the results of a world with the truth."""
-    if not decidable(played):
-        return []
-    facts = facts_of(played)
-    found = list(_offered(played))
-    if facts.is_settled:
-        found += _counts(played, facts)
-        found += _latencies(played, facts)
-        found += _objectives(played, facts)
+    found = list(_ends(played))
+    for facts in all_facts(played):
+        found += _offered(facts)
+        found += _clocks(played, facts)
+        found += _drained(facts)
+        found += _verdict(facts)
+        if facts.settled and not played.truth.killed:
+            found += _counts(facts)
+            found += _latencies(facts)
+            found += _objectives(facts)
+            found += _early_end(facts)
+            found += _backlog(facts)
+    found += _peak(played)
     return found
 
 
-def _counts(played: Played, facts: Facts) -> Iterator[Violation]:
-    """Counts are equal (docs/glossary.md: sent, failed, delivery, lost, duplicate, corrupt)."""
-    assert played.results is not None
-    shown = played.results["measurements"]["counts"]
-    subscriptions = played.results["measurements"]["subscriptions"]
-    acknowledged = [
-        sent for sent in facts.messages if sent.answered is not None and not sent.failed
+# --- how a run ends (docs/howto/read-a-verdict.md, No data)
+
+BREAKING: Final = (
+    "kill",
+    "cut-resend",
+    "cut-lose",
+    "restart",
+    "hang",
+    "stall",
+    "pause",
+    "lose-unanswered",
+    "counters",
+    "slow-disk",
+    "forget",
+)
+"""Faults that may end a run without results: what is gone, or does not answer."""
+
+
+def _ends(played: Played) -> Iterator[Violation]:
+    """A run without measurements has a reason; one that lost a worker has no data."""
+    if played.outcome == "wrong profile":
+        return
+    kinds = {fault.kind for fault in played.world.faults}
+    measured = played.results is not None and played.results["measurements"] is not None
+    is_set = any(host.steps for host in played.world.hosts)
+    if (
+        not measured
+        and not kinds.intersection(BREAKING)
+        and not is_set
+        and played.outcome == "no data"
+    ):
+        yield Violation("no data", f"nothing explains it: {played.error}")
+    ends = [phase.ended for phase in played.truth.phases]
+    loaded = not played.truth.phases or None in ends
+    last = max((end for end in ends if end is not None), default=0)
+    if any(loaded or at < last for _, at in played.truth.killed) and played.outcome != "no data":
+        yield Violation(
+            "lost worker",
+            f"a worker was killed while load ran, and the outcome is {played.outcome}",
+        )
+
+
+def _verdict(facts: Facts) -> Iterator[Violation]:
+    """The outcome is the first of *no data*, *generator-limited*, *missed*, *met* that applies (docs/howto/read-a-verdict.md)."""
+    verdict = facts.results["verdict"]
+    stages = [
+        stage["verdict"] for stage in facts.results.get("stages") or () if stage.get("verdict")
     ]
-    lost = 0
-    for sent in acknowledged:
-        for subscription in range(subscriptions):
-            lost += (sent.stream, sent.seq, subscription) not in facts.first
-    true = {
+    outcomes = {finding["outcome"] for one in (verdict, *stages) for finding in one["findings"]}
+    outcomes |= {stage["outcome"] for stage in stages}
+    outcome = verdict["outcome"]
+    if outcome == "met" and outcomes - {"met"}:
+        yield Violation("verdict", f"met, with objectives that are {sorted(outcomes - {'met'})}")
+    ended = facts.run.get("aborted") or facts.run.get("unattainable") or facts.run.get("went_away")
+    if (
+        outcome == "missed"
+        and "missed" not in outcomes
+        and not ended
+        and not facts.results.get("peak")
+    ):
+        yield Violation("verdict", "missed, and no objective is")
+
+
+# --- the load (docs/howto/shape-the-load.md)
+
+
+def _offered(facts: Facts) -> Iterator[Violation]:
+    """What is due is offered, when it is due: the n-th message is intended when the integral of the rate has reached n."""
+    profile, phase = facts.profile, facts.phase
+    if "search" in profile or not isinstance(profile.get("producerRate"), str | int | float):
+        return
+    duration = facts.phase_end - phase.start
+    due = Due.of(profile, duration)
+    offered = facts.offered or 0
+    is_cut = facts.run.get("aborted") or has_key(profile, "consumerBacklogSizeGB")
+    if not is_cut and "messages" not in profile:
+        asked = span_of(profile["testDuration"]) if "testDuration" in profile else due.length
+        if asked != duration:
+            yield Violation("offered", f"the phase is {asked} ns long, the product's {duration}")
+    exact = profile["messages"] if "messages" in profile else due.messages(duration)
+    if exact is not None and offered != exact and not (is_cut and abs(offered - exact) <= 1):
+        yield Violation("offered", f"{exact} messages are due, reported are {offered}")
+    if facts.dropped == 0:
+        yield from _due_times(facts, due)
+
+
+def _due_times(facts: Facts, due: Due) -> Iterator[Violation]:
+    """Compare the intended time of each message with the profile. Left out where some were dropped: their times are unknown."""
+    reached = 0
+    for sent in sorted(facts.messages, key=lambda sent: sent.intended):
+        time = sent.intended - facts.phase.start
+        asked = due.amount(time)
+        # Rates are exact to a thousandth of a message per second, instants to a nanosecond.
+        allowed = 0.05 + due.error + 1e-3 * time / SECOND
+        if due.in_bytes:
+            allowed = 2 + 0.05 * due.error + asked * 1e-6
+        if abs(asked - reached) > allowed:
+            what = "bytes" if due.in_bytes else "messages"
+            yield Violation(
+                "due",
+                f"{reached} {what} are before a message that is intended {time} ns into the phase: {asked:.3f} are due",
+            )
+            return
+        reached += sent.size if due.in_bytes else 1
+
+
+def shares(profile: dict[str, Any]) -> list[float] | None:
+    """Return the share of each topic (docs/reference/profile.md, skew); None where it changes, or is not in whole numbers."""
+    topics = profile.get("topics", 1)
+    skew = profile.get("skew", {})
+    if "zipf" in skew or "swing" in skew:
+        return None
+    weights = skew.get("weights", [1] * topics)
+    return [weight / sum(weights) for weight in weights]
+
+
+# --- clocks (docs/clocks.md, docs/howto/many-hosts.md)
+
+
+def _clocks(played: Played, facts: Facts) -> Iterator[Violation]:
+    """A time that is converted by the stated line is wrong by the stated error at most, in the whole phase, or the clock counts as set."""
+    for clock in facts.run.get("clocks", ()):
+        fit = clock["fit"]
+        line = fit["line"]
+        for at in range(facts.phase.start, facts.phase_end, 100 * MS):
+            host = at + true_offset(played, clock["worker"], at)
+            converted = host - line["offset"] - round(line["drift"] * (host - line["at"]))
+            if fit["holds"] and abs(converted - at) > fit["error"] + 1:
+                text = f"{clock['host']} is wrong by {converted - at} ns, {(at - facts.phase.start) / 1e9:.1f} s into the phase"
+                yield Violation("clock", f"{text}; the stated error is {fit['error']}")
+                break
+    # What was sent, by the clock of its worker: the engine must not take a message before it is due by more than its clock is wrong.
+
+
+# --- the drain (docs/decisions/032)
+
+
+def _drained(facts: Facts) -> Iterator[Violation]:
+    """A phase ends before its drain's time is over only if nothing more can come."""
+    end = facts.phase.ended
+    assert end is not None
+    timeout = span_of(facts.profile.get("drainTimeout", "30s"))
+    latest = max([sent.at for sent in facts.messages] + [facts.phase_end])
+    # The last worker notices its end a little later; a delayed message is waited for from when it is due.
+    due = max((sent.due or 0 for sent in facts.messages), default=0)
+    if end >= max(latest, due) + timeout - SECOND // 2:
+        return
+    late = 0
+    firsts: dict[tuple[int, int, int], int] = {}
+    for copy in facts.later:
+        key = (copy.stream, copy.seq, copy.subscription)
+        firsts[key] = min(copy.arrived, firsts.get(key, copy.arrived))
+    for (stream, seq, subscription), arrived in firsts.items():
+        sent = facts.message(stream, seq)
+        answered = sent.answered is not None and sent.answered <= end and not sent.failed
+        if (
+            answered
+            and (stream, seq, subscription) not in facts.copies
+            and end < arrived <= max(latest, due) + timeout - SECOND
+        ):
+            late += 1
+    if late:
+        yield Violation(
+            "drain",
+            f"the drain ended {(end - latest) / 1e9:.2f} s after the load; {late} deliveries came before its time was over",
+        )
+
+
+# --- counts and latencies (docs/glossary.md, docs/reference/results.md)
+
+
+def _counts(facts: Facts) -> Iterator[Violation]:
+    """Counts are equal."""
+    shown = facts.results["measurements"]["counts"]
+    acked = facts.acked
+    duplicates = {key: len(copies) - 1 for key, copies in facts.copies.items()}
+    resent = {(sent.stream, sent.seq) for sent in facts.messages if sent.sends > 1}
+    true: dict[str, int | None] = {
         "sent": len(facts.messages),
-        "acked": len(acknowledged),
+        "acked": len(acked),
+        "failed": sum(sent.failed for sent in facts.messages),
         "unknown": sum(sent.answered is None for sent in facts.messages),
-        "received": len(facts.first),
-        "lost": lost,
-        "duplicates": len(facts.copies) - len(facts.first),
-        "resent": sum(sent.sends > 1 for sent in facts.messages),
+        "dropped": facts.dropped,
+        "resent": len(resent),
     }
-    if played.world.profile["driver"].get("blockIfQueueFull", True):
-        # otherwise the client itself rejects messages, which never reach the target
-        true["failed"] = sum(sent.failed for sent in facts.messages)
-    if len(played.truth.phases) == 1:
-        # damaged heads are counted over all phases, because their phase cannot be known
-        true["corruptHeads"] = facts.damaged_heads
-    if subscriptions == 0:
-        for name in ("received", "lost", "duplicates", "corruptHeads"):
-            true.pop(name, None)
-    for name, value in true.items():
-        if shown.get(name) is not None and shown[name] != value:
-            yield Violation(f"counts.{name}", f"{name} is {value}, reported are {shown[name]}")
-
-
-def _offered(played: Played) -> Iterator[Violation]:
-    """Every message that is due is offered (docs/howto/shape-the-load.md): rate × duration, or the number of messages.
-
-    Both are read from the profile, so that a phase which the product planned too short is found. Left out: rates in bytes and stages.
-    """
-    assert played.results is not None
-    profile = played.world.profile
-    rate = profile.get("producerRate")
-    if "stages" in profile or not isinstance(rate, int | float):
-        return
-    offered = played.results["measurements"]["counts"]["offered"]
-    if "messages" in profile:
-        due = profile["messages"]
-        tolerance = 0
-    elif "testDuration" in profile:
-        due = math.floor(rate * _span(profile["testDuration"]) / SECOND)
-        tolerance = 1
-    else:
-        return
-    if abs(offered - due) > tolerance:
-        yield Violation("offered", f"{due} messages are due, reported are {offered}")
-
-
-def _span(text: str) -> float:
-    """Return a duration of a profile, ns: ``2500ms``."""
-    match = re.fullmatch(r"([\d.]+)(us|ms|s|min)", text)
-    assert match is not None, text
-    return float(match[1]) * {"us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}[match[2]]
-
-
-def _with_true_clocks(played: Played) -> bool:
-    """Return whether every time is of one clock; others have a stated error."""
-    return not any(played.world.host_of(number) for number in range(len(played.world.workers)))
-
-
-def _values(played: Played, facts: Facts) -> dict[str, list[int]]:
-    """Return the latencies by metric, ns (docs/reference/profile.md, slo): from the intended time on, of first copies alone."""
-    publish = [
-        sent.answered - sent.intended
-        for sent in facts.messages
-        if sent.answered is not None and not sent.failed
-    ]
-    intended = {(sent.stream, sent.seq): sent.intended for sent in facts.messages}
-    end_to_end = []
-    for (stream, seq, _), copy in facts.first.items():
-        assert copy.stamped is not None
-        end_to_end.append(copy.stamped - intended[stream, seq])
-    return {"publishLatency": publish, "endToEndLatency": end_to_end}
-
-
-_SECTIONS: Final = {"publishLatency": "publish", "endToEndLatency": "endToEnd"}
-
-
-def _latencies(played: Played, facts: Facts) -> Iterator[Violation]:
-    """Samples, extremes and mean of latencies are those of the truth (docs/reference/results.md).
-
-    Left out: other hosts, delayed messages (their latency counts from when they are due), and merged stamps, which move first copies.
-    """
-    assert played.results is not None
-    if not _with_true_clocks(played) or "deliverAfter" in str(played.world.profile):
-        return
-    shown = played.results["measurements"]["latencies"]
-    for metric, values in _values(played, facts).items():
-        section = shown.get(_SECTIONS[metric])
-        if section is None or not values:
-            continue
-        true = {
-            "samples": len(values),
-            "minimum": min(values),
-            "largest": max(values),
-            "total": sum(values),
+    if facts.subscriptions:
+        true |= {
+            "received": len(facts.copies),
+            "lost": facts.lost,
+            "duplicates": sum(duplicates.values()),
+            "duplicatesOfResent": sum(
+                number for key, number in duplicates.items() if key[:2] in resent
+            ),
+            "corruptHeads": facts.heads,
+            "corrupt": facts.damaged + facts.heads,
         }
-        if metric == "endToEndLatency" and len(facts.copies) > len(facts.first):
-            del true["total"]  # which of two copies with one stamp is the first is open
-        for name, value in true.items():
-            if section.get(name) is not None and section[name] != value:
+        if not facts.foreign:
+            true["foreign"] = 0
+        elif shown["foreign"] == 0 and any(copy.taken is not None for copy in facts.foreign):
+            yield Violation("counts.foreign", "foreign messages came, and none is counted")
+        if not facts.damaged + facts.heads:
+            true["outOfOrder"] = _out_of_order(facts)
+    for name, value in true.items():
+        if shown.get(name) is not None and value is not None and shown[name] != value:
+            yield Violation(f"counts.{name}", f"{name} is {value}, reported are {shown[name]}")
+    yield from _silent(facts)
+    yield from _topics(facts)
+
+
+def _out_of_order(facts: Facts) -> int | None:
+    """Return the deliveries whose copies all came after a later message of their stream at their consumer; None: unknown."""
+    if any(sent.due is not None for sent in facts.messages):
+        return None
+    highest: dict[tuple[int, int], int] = {}
+    late: dict[tuple[int, int, int], bool] = {}
+    every = [copy for copies in facts.copies.values() for copy in copies]
+    for copy in sorted(every, key=lambda copy: (copy.taken or 0, copy.stamped or 0, copy.arrived)):
+        key = (copy.stream, copy.seq, copy.subscription)
+        before = highest.get((copy.consumer, copy.stream), -1)
+        late[key] = late.get(key, True) and copy.seq < before
+        highest[copy.consumer, copy.stream] = max(before, copy.seq)
+    return sum(late.values())
+
+
+def _silent(facts: Facts) -> Iterator[Violation]:
+    """Silent subscriptions and streams are those that had messages due and got none (docs/howto/read-a-verdict.md)."""
+    shown, true = facts.results["measurements"]["silent"], silence(facts)
+    if shown is None or true is None:
+        return
+    if (shown["pairs"], shown["streams"]) != true[:2]:
+        yield Violation(
+            "silent",
+            f"{true[0]} pairs and {true[1]} streams are silent, reported are {shown['pairs']} and {shown['streams']}",
+        )
+
+
+def _topics(facts: Facts) -> Iterator[Violation]:
+    """Every topic has its share of the messages (docs/reference/profile.md, skew), and its own losses."""
+    topics = facts.results["measurements"]["topics"]
+    sent = [0] * len(topics)
+    acked = [0] * len(topics)
+    for message in facts.messages:
+        sent[message.stream % len(topics)] += 1
+    for message in facts.acked:
+        acked[message.stream % len(topics)] += 1
+    for number, topic in enumerate(topics):
+        if (topic["sent"], topic["acked"]) != (sent[number], acked[number]):
+            yield Violation(
+                "topics",
+                f"topic {number} has {sent[number]} and {acked[number]}, reported are {topic['sent']} and {topic['acked']}",
+            )
+            return
+    parts = shares(facts.profile)
+    if parts is None or len(parts) != len(topics):
+        return
+    for number, topic in enumerate(topics):
+        asked = parts[number] * (facts.offered or 0)
+        # Turns are spread over a round; rounds do not begin with the phase.
+        if abs(topic["offered"] - asked) > 2 + facts.profile.get("producersPerTopic", 1):
+            yield Violation(
+                "topics",
+                f"topic {number} has a share of {asked:.1f} messages, offered are {topic['offered']}",
+            )
+            return
+
+
+def _latencies(facts: Facts) -> Iterator[Violation]:
+    """Latencies are those of the truth: samples, extremes and totals equal, percentiles within the resolution of the histogram."""
+    measured = facts.results["measurements"]
+    yield from _sections(facts, measured["latencies"], "")
+    for bucket in measured["buckets"]:
+        if facts.profile.get("payloadsPerBucket", 1) == 1 and facts.dropped == 0:
+            part = facts.part(0, facts.phase_end - facts.phase.start, bucket["name"])
+            sections = {key: bucket[key] for key in ("publish", "endToEnd") if bucket.get(key)}
+            yield from _sections(part, sections, f"{bucket['name']}.")
+
+
+def _sections(facts: Facts, shown: dict[str, Any], prefix: str) -> Iterator[Violation]:
+    for metric, key in LATENCIES.items():
+        section = shown.get(key)
+        if (
+            section is None
+            or not is_latency_certain(facts, metric)
+            or metric in ("earliness", "lateness")
+        ):
+            continue
+        values, never = latencies(facts, metric)
+        error = clock_error(facts, metric)
+        if len(values) != section["samples"]:
+            yield Violation(
+                f"{metric}.samples",
+                f"{prefix}samples are {len(values)}, reported are {section['samples']}",
+            )
+            continue
+        exact = {"minimum": min(values), "largest": max(values), "total": sum(values)}
+        for name, value in exact.items():
+            allowed = error * (len(values) if name == "total" else 1)
+            if section.get(name) is not None and abs(section[name] - value) > allowed:
                 yield Violation(
-                    f"{metric}.{name}", f"{name} is {value}, reported is {section[name]}"
+                    f"{metric}.{name}", f"{prefix}{name} is {value}, reported is {section[name]}"
+                )
+        for statistic, value in section["percentiles"].items():
+            true = statistic_of(values, never, statistic, error)
+            if value is not None and true is not None and not true[0] <= value <= true[1]:
+                yield Violation(
+                    f"{metric}.percentile", f"{prefix}{statistic} is {true}, reported is {value}"
                 )
 
 
-def _objectives(played: Played, facts: Facts) -> Iterator[Violation]:
-    """*met* only if the truth is within the bound (docs/howto/read-a-verdict.md). The largest false pass is looked for: whole run, no windows."""
-    assert played.results is not None
-    if not _with_true_clocks(played) or "deliverAfter" in str(played.world.profile):
+# --- objectives (docs/howto/read-a-verdict.md, docs/howto/hold-over-time.md)
+
+
+def _objectives(facts: Facts) -> Iterator[Violation]:
+    """Each objective is met only if the truth meets it, missed only if the truth misses it, and without data only for a reason."""
+    profile = facts.profile
+    slo = profile.get("slo", {})
+    yield from _implicit(facts)
+    for finding in facts.results["verdict"]["findings"]:
+        yield from _finding(facts, finding, slo)
+    begin = 0
+    sections = {stage["name"]: stage for stage in facts.results.get("stages") or ()}
+    for stage in profile.get("stages", ()):
+        length = span_of(stage["duration"])
+        section = sections.get(stage["name"])
+        if section is not None and section.get("verdict") and not facts.run.get("aborted"):
+            part = facts.part(begin, begin + length)
+            part.shift = facts_shift(part)
+            for finding in section["verdict"]["findings"]:
+                yield from _finding(
+                    part, finding, {**slo, **stage.get("slo", {})}, f"stage {stage['name']}: "
+                )
+            if stage.get("slo") and not section["verdict"]["findings"]:
+                yield Violation("objectives", f"stage {stage['name']} was not judged")
+        begin += length
+
+
+def facts_shift(facts: Facts) -> float:
+    """Return the median latency of a part."""
+    metric = (
+        "lateness" if any(sent.due is not None for sent in facts.messages) else "endToEndLatency"
+    )
+    values = sorted(latencies(facts, metric)[0])
+    return values[math.ceil(len(values) / 2) - 1] if values else 0.0
+
+
+def _implicit(facts: Facts) -> Iterator[Violation]:
+    """Implicit objectives apply unless the profile changes them (docs/howto/read-a-verdict.md, Missed)."""
+    bounded = set()
+    for finding in facts.results["verdict"]["findings"]:
+        if finding["tenths"] is None and not finding["bucket"]:
+            if finding["maximum"] is not None:
+                bounded.add((finding["metric"], "max", ""))
+            if finding["minimum"] is not None:
+                bounded.add((finding["metric"], "min", finding["unit"]))
+    wanted = [("dropped", "max", ""), ("failed", "max", ""), ("sent", "min", "ratio")]
+    if facts.subscriptions:
+        wanted += [(metric, "max", "") for metric in ("loss", "corrupt", "silent", "foreign")]
+        wanted.append(("throughput", "min", "ratio"))
+    if "window" in facts.profile.get("slo", {}):
+        wanted = [one for one in wanted if one[0] != "throughput"]
+    for one in wanted:
+        if one not in bounded:
+            yield Violation("objectives", f"nothing bounds {one[0]} ({one[1]})")
+
+
+def _finding(
+    facts: Facts, finding: Finding, slo: dict[str, Any], prefix: str = ""
+) -> Iterator[Violation]:
+    metric, name = finding["metric"], f"{prefix}{finding['name']}"
+    if metric in ("backlogDrain", "regression", "custom"):
         return
-    values = _values(played, facts)
-    for finding in played.results["verdict"]["findings"]:
-        metric, statistic = finding["metric"], finding["statistic"]
-        if finding["unit"] != "ns":  # a drift, which bounds a change of the latency
+    if finding["name"].startswith("drift."):
+        yield from _drift(facts, finding, name)
+        return
+    if finding["windows"] is not None:
+        yield from _windows(facts, finding, slo, name)
+        return
+    tolerance: dict[str, Any] | None = slo
+    part = facts
+    if finding["bucket"]:
+        if facts.profile.get("payloadsPerBucket", 1) > 1:
+            return
+        part = facts.part(
+            facts.begin - facts.phase.start, facts.end - facts.phase.start, finding["bucket"]
+        )
+        tolerance = None
+        if part.offered is None or not part.offered:
+            return
+    true = figure(part, metric, finding["statistic"], finding["unit"], tolerance)
+    if true is not None:
+        yield from _compare(finding, finding["outcome"], finding["observed"], true, name)
+    if finding["outcome"] == "no data":
+        yield from _no_data(part, finding, true, name)
+    elif metric in LATENCIES and not _enough(part, finding):
+        yield Violation("too few samples", f"{name} is {finding['outcome']}")
+
+
+def _compare(
+    finding: Finding, outcome: str, observed: float | None, true: tuple[float, float], name: str
+) -> Iterator[Violation]:
+    low, high = true
+    least, most = finding["minimum"], finding["maximum"]
+    shown = f"{name} is {low:.9g} to {high:.9g}, bound {least} to {most}, {outcome} with {observed}"
+    above = most is not None and low > most * (1 + ROUNDING)
+    below = least is not None and high < least * (1 - ROUNDING)
+    if outcome == "met" and (above or below):
+        yield Violation("false pass", shown)
+    within = (most is None or high <= most) and (least is None or low >= least)
+    if (
+        outcome in ("missed", "generator-limited")
+        and within
+        and "could no longer hold" not in finding["text"]
+    ):
+        yield Violation("false miss", shown)
+    if (
+        observed is not None
+        and not low - abs(low) * ROUNDING <= observed <= high + abs(high) * ROUNDING
+    ):
+        yield Violation("observed", shown)
+
+
+def _enough(facts: Facts, finding: Finding) -> bool:
+    """Return whether there are as many samples as the statistic needs."""
+    if finding["metric"] not in LATENCIES or not is_latency_certain(facts, finding["metric"]):
+        return True
+    values, never = latencies(facts, finding["metric"])
+    return never is None or len(values) + never >= needed(finding["statistic"])
+
+
+def _no_data(
+    facts: Facts, finding: Finding, true: tuple[float, float] | None, name: str
+) -> Iterator[Violation]:
+    """An objective has no data only if there is too little to judge, or clocks leave it open (docs/howto/read-a-verdict.md, No data)."""
+    if not facts.copies or not facts.acked or not facts.offered or not _enough(facts, finding):
+        return
+    if finding["metric"] in LATENCIES:
+        if true is None or not latencies(facts, finding["metric"])[0]:
+            return
+        error = 2 * clock_error(facts, finding["metric"])
+        bounds = [bound for bound in (finding["minimum"], finding["maximum"]) if bound is not None]
+        if any(true[0] - error <= bound <= true[1] + error for bound in bounds) and not facts.exact:
+            return
+        if min(latencies(facts, finding["metric"])[0]) < 0 and not facts.exact:
+            return
+    elif finding["metric"] not in ("throughput", "sent", "loss", "failed", "dropped"):
+        return
+    yield Violation("no data", f"{name} is known: {true}; {finding['text']}")
+
+
+def _windows(facts: Facts, finding: Finding, slo: dict[str, Any], name: str) -> Iterator[Violation]:
+    """An objective in windows is that of the messages due in each; as many may miss it as ``violations`` allows."""
+    windows = finding["windows"]
+    missed = possible = 0
+    base = facts.begin - facts.phase.start
+    for window in windows["listed"]:
+        part = facts.part(base + window["start"], base + window["end"])
+        true = figure(
+            part, finding["metric"], finding["statistic"], finding["unit"], slo, whole=facts
+        )
+        if true is None or part.offered is None:
+            possible += 1
             continue
-        if metric not in values or finding["bucket"] or finding["windows"] or not values[metric]:
-            continue
-        true = _statistic(sorted(values[metric]), statistic)
-        if true is None or finding["maximum"] is None or finding["outcome"] != "met":
-            continue
-        if true > finding["maximum"] * (1 + RESOLUTION) + 1:
-            text = f"{metric}.{statistic} is {true} ns, above {finding['maximum']}, and met with {finding['observed']}"
-            yield Violation("false pass", text)
+        at = f"{name} at {window['start'] / 1e9:g} s"
+        yield from _compare(finding, window["outcome"], window["observed"], true, at)
+        above = finding["maximum"] is not None and true[0] > finding["maximum"] * (1 + ROUNDING)
+        below = finding["minimum"] is not None and true[1] < finding["minimum"] * (1 - ROUNDING)
+        missed += above or below
+    allowed = math.floor(windows["violations"] * windows["number"] + 1e-6)
+    if finding["outcome"] == "met" and missed > allowed:
+        yield Violation(
+            "false pass",
+            f"{name} is missed in {missed} windows of {windows['number']}, allowed are {allowed}, and met",
+        )
+    listed = len(windows["listed"]) == windows["number"]
+    own = windows["generatorLimited"] + windows["noData"]
+    if finding["outcome"] == "missed" and listed and not possible and missed + own <= allowed:
+        yield Violation(
+            "false miss",
+            f"{name} is missed in {missed} windows of {windows['number']}, allowed are {allowed}, and missed",
+        )
 
 
-def _statistic(ordered: list[int], name: str | None) -> float | None:
-    """Return a percentile, the mean or an extreme of ordered values; None for another statistic."""
-    if name == "max":
-        return ordered[-1]
-    if name == "mean":
-        return sum(ordered) / len(ordered)
-    match = re.fullmatch(r"p([\d.]+)", name or "")
-    if match is None:
-        return None
-    # the smallest value that is not below so much of all (nearest rank); one rank less, as ranks of ties may differ
-    rank = math.ceil(float(match[1]) / 100 * len(ordered)) - 1
-    return ordered[max(rank - 1, 0)]
+def _drift(facts: Facts, finding: Finding, name: str) -> Iterator[Violation]:
+    """Drift compares the last tenth of the phase with the first, in whole seconds (docs/howto/hold-over-time.md)."""
+    duration = facts.end - facts.begin
+    tenth = duration // 10 // SECOND * SECOND
+    if duration % SECOND or not tenth:
+        return
+    base = facts.begin - facts.phase.start
+    unit = "ratio" if finding["metric"] == "throughput" else "ns"
+    parts = [facts.part(base, base + tenth), facts.part(base + duration - tenth, base + duration)]
+    values = [
+        figure(part, finding["metric"], finding["statistic"], unit, None, whole=facts)
+        for part in parts
+    ]
+    first, last = values
+    if first is None or last is None or first == NEVER or first[0] <= 0:
+        return
+    change = (last[0] / first[1] - 1, last[1] / first[0] - 1)
+    yield from _compare(
+        {**finding, "text": ""}, finding["outcome"], finding["observed"], change, f"drift of {name}"
+    )
 
 
-# --- the second judge: who is to blame
+# --- loads that were cut (docs/decisions/022, docs/howto/find-the-peak.md)
+
+
+def _early_end(facts: Facts) -> Iterator[Violation]:
+    """A load ends early only if the truth shows why."""
+    if facts.run.get("aborted") and not _is_lost(facts):
+        yield Violation("abort", f"nothing explains it: {facts.run['aborted']}")
+    if facts.run.get("unattainable"):
+        yield from _foregone(facts, facts.run["unattainable"])
+
+
+def _is_lost(facts: Facts) -> bool:
+    """Return whether a bound of ``abort`` was broken: a count, or a percentile in each of so many seconds in a row."""
+    abort = facts.profile["abort"]
+    for metric in ("failed", "dropped"):
+        counted = count(facts, metric)
+        if metric in abort and (counted is None or counted[1] > 0):
+            return True
+    hold = span_of(abort.get("for", "30s")) // SECOND
+    seconds = -(-(facts.phase_end - facts.phase.start) // SECOND)
+    for key, bound in abort.items():
+        metric, _, statistic = key.partition(".")
+        row = longest = 0
+        for second in range(seconds if metric == "endToEndLatency" else 0):
+            part = facts.part(second * SECOND, (second + 1) * SECOND)
+            true = figure(part, metric, statistic, "ns", None)
+            row = row + 1 if true is None or true[1] > span_of(bound) else 0
+            longest = max(longest, row)
+        if longest >= hold:
+            return True
+    return False
+
+
+def _foregone(facts: Facts, name: str) -> Iterator[Violation]:
+    """A step of a search ends early only if more deliveries are later than its bound than the whole step may have."""
+    finding = next(
+        (one for one in facts.results["verdict"]["findings"] if one["name"] == name), None
+    )
+    if (
+        finding is None
+        or finding["unit"] != "ns"
+        or finding["maximum"] is None
+        or finding["windows"]
+    ):
+        return
+    values, never = latencies(facts, finding["metric"])
+    if finding["statistic"] == "max" or never is None or facts.error:
+        return
+    late = sum(value > finding["maximum"] * (1 - RESOLUTION) for value in values) + never
+    hold = facts.profile["search"].get("hold", "30s")
+    planned = facts.results["measurements"]["rate"] * span_of(hold) / 1e9 * facts.subscriptions
+    allowed = planned * (1 - float(finding["statistic"][1:]) / 100)
+    if late + 1 < allowed:
+        yield Violation(
+            "unattainable",
+            f"{name}: {late} of {planned:.0f} deliveries are too late, {allowed:.1f} may be",
+        )
+
+
+# --- a backlog and its drain (docs/howto/shape-the-load.md)
+
+
+def _backlog(facts: Facts) -> Iterator[Violation]:
+    """A backlog counts as drained only if no more deliveries wait than may, and has a time unless it never shrank."""
+    section = facts.results.get("backlog")
+    finding = next(
+        (one for one in facts.results["verdict"]["findings"] if one["metric"] == "backlogDrain"),
+        None,
+    )
+    if section is None or finding is None:
+        return
+    if facts.damaged or facts.heads or facts.foreign:
+        return  # It is left open whether a message that came damaged, or elsewhere, still waits.
+    resumed = facts.phase.start + section["build"] + 2 * SECOND
+    answers = sorted(sent.answered or 0 for sent in facts.acked)
+    acked = {(sent.stream, sent.seq) for sent in facts.acked}
+    taken = sorted(copies[0].taken or 0 for key, copies in facts.copies.items() if key[:2] in acked)
+
+    def waiting(at: int) -> int:
+        return bisect_right(answers, at) * facts.subscriptions - bisect_right(taken, at)
+
+    if finding["outcome"] == "met" and finding["maximum"] is not None:
+        by = resumed + round(finding["maximum"])
+        steps = range(resumed, by + 1, 50 * MS)
+        least = min((waiting(at) for at in steps), default=0)
+        if least > section["allowed"]:
+            yield Violation(
+                "false pass",
+                f"backlogDrain: {least} deliveries wait at least until its bound, {section['allowed']} may",
+            )
+    if section["drained"] and section["drain"] is not None:
+        end = resumed + section["drain"]
+        least = min(waiting(at) for at in range(end - LOOK, end + 1, 10 * MS))
+        if least > section["allowed"]:
+            yield Violation(
+                "backlog",
+                f"{least} deliveries wait when it is drained, {section['allowed']} may",
+            )
+    if section["drained"] is False and section["waited"] is not None:
+        end = resumed + section["waited"]
+        left = [waiting(at) for at in range(end - LOOK, end + 1, 50 * MS)]
+        shrank = min(left) < section["messages"]
+        if not shrank and "never" not in finding["shown"]["observed"]:
+            yield Violation(
+                "backlog",
+                f"{min(left)} of {section['messages']} wait at the end: never, and not {finding['shown']['observed']}",
+            )
+
+
+# --- a search (docs/howto/find-the-peak.md)
+
+
+def _peak(played: Played) -> Iterator[Violation]:
+    """The peak is a rate whose last confirmation, or the majority of its steps, was met; the rate that was missed is above it."""
+    peak = (played.results or {}).get("peak")
+    if not peak or peak["rate"] is None:
+        return
+    steps = [step for step in peak["steps"] if step["rate"] == peak["rate"]]
+    confirmed = [step["outcome"] for step in steps if step["purpose"] == "confirm"]
+    votes = [step["outcome"] for step in steps if step["purpose"] != "confirm"]
+    is_met = confirmed[-1] == "met" if confirmed else 2 * votes.count("met") > len(votes)
+    if not is_met:
+        yield Violation("peak", f"{peak['rate']}: its steps were {votes}, confirmed {confirmed}")
+    for step in peak["steps"]:
+        outcomes = [one["outcome"] for one in peak["steps"] if one["rate"] == step["rate"]]
+        if step["rate"] < peak["rate"] and outcomes.count("met") == 0:
+            yield Violation("peak", f"{peak['rate']} is above {step['rate']}, which was never met")
+    throttles = [
+        fault
+        for fault in played.world.faults
+        if fault.kind == "throttle" and fault.duration is None and fault.at == 0
+    ]
+    if throttles and "B/s" not in str(played.world.profile["search"]):
+        limit = min(rate_of(fault.values["rate"]) for fault in throttles)
+        floor = min(
+            [
+                0.95,
+                *(
+                    f["minimum"]
+                    for f in (played.results or {})["verdict"]["findings"]
+                    if f["metric"] == "throughput" and f["unit"] == "ratio" and f["minimum"]
+                ),
+            ]
+        )
+        # Throughput is moved by the median latency, by which more is delivered in time: a step is twice as long then at most.
+        if peak["rate"] * floor > 2 * limit + 1:
+            yield Violation("peak", f"{peak['rate']}, and the target can do {limit}")
+
+
+# --- the second judge: who is to blame (docs/decisions/048, 049)
+
+LIMITS: Final = {
+    "generator.sendDelayP99": "send_delay",
+    "generator.receiveLagP99": "lag",
+    "generator.stalled": "stalled",
+    "generator.cpu": "cpu",
+}
 
 
 def check_blame(played: Played, calm: Played | None) -> list[Violation]:
     """Compare a world with the same world and a perfect generator. :param calm: None if the world's generator is perfect."""
-    found = []
+    found = list(_limits(played))
+    reasons = (played.results or {}).get("verdict", {}).get("reasons", [])
     if played.outcome == "generator-limited" and calm is None:
-        reasons = (played.results or {}).get("verdict", {}).get("reasons", [])
         found.append(
             Violation("blame.generator", f"the generator is perfect: {'; '.join(reasons)}")
         )
-    if calm is not None and not played.truth.killed:
-        # Left out: searches, whose steps depend on each other, and an abort, which may end the load before a fault.
-        if _has_key(played.world.profile, "search", "abort"):
-            return found
-        if played.outcome == "missed" and calm.outcome == "met":
-            found.append(
-                Violation(
-                    "blame.target", f"missed, and met with a perfect generator{_missed(played)}"
-                )
-            )
-        if played.outcome == "met" and calm.outcome == "missed":
-            found.append(
-                Violation(
-                    "blame.hidden", f"met, and missed with a perfect generator{_missed(calm)}"
-                )
-            )
+    # Left out: searches, whose steps depend on each other, and an abort, which may end the load before a fault.
+    if calm is None or played.truth.killed or has_key(played.world.profile, "search", "abort"):
+        return found
+    if played.outcome == "missed" and calm.outcome == "met":
+        found.append(
+            Violation("blame.target", f"missed, and met with a perfect generator{_missed(played)}")
+        )
+    if played.outcome == "met" and calm.outcome == "missed":
+        found.append(
+            Violation("blame.hidden", f"met, and missed with a perfect generator{_missed(calm)}")
+        )
+    if played.outcome == "generator-limited" and "workloads" not in played.world.profile:
+        found += _excused(played, calm, reasons)
     return found
+
+
+def _excused(played: Played, calm: Played, reasons: list[str]) -> Iterator[Violation]:
+    """A miss is excused only if the generator's fault changes the objective (docs/decisions/049)."""
+    if any(
+        "(generator." in reason or "were dropped" in reason or "planned" in reason
+        for reason in reasons
+    ):
+        return
+    theirs = {
+        one["name"]: one for one in (calm.results or {}).get("verdict", {}).get("findings", ())
+    }
+    own = [
+        one
+        for one in (played.results or {})["verdict"]["findings"]
+        if one["outcome"] == "generator-limited" and not one["windows"]
+    ]
+    for finding in own:
+        other = theirs.get(finding["name"])
+        if (
+            other is None
+            or finding["unit"] != "ns"
+            or finding["tenths"]
+            or None in (finding["observed"], other["observed"])
+        ):
+            continue
+        change = abs(finding["observed"] - other["observed"])
+        if other["outcome"] == "missed" and change <= CHANGED + RESOLUTION * other["observed"]:
+            text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {other['observed']:.9g}"
+            yield Violation("blame.excused", text)
+
+
+def _limits(played: Played) -> Iterator[Violation]:
+    """Beyond a limit of the ``generator`` section a run is generator-limited (docs/howto/read-a-verdict.md)."""
+    if played.truth.killed or not played.world.of_side(GENERATOR):
+        return
+    for facts in all_facts(played):
+        outcome = facts.results["verdict"]["outcome"]
+        if outcome in ("generator-limited", "no data") or facts.run.get("aborted"):
+            continue
+        limit = facts.profile.get("generator", {}).get("stalled", 0.1)
+        duration = facts.phase_end - facts.phase.start
+        for worker in range(len(played.world.workers)):
+            stopped = sum(
+                max(min(end, facts.phase_end) - max(begin, facts.phase.start), 0)
+                for number, begin, end in played.truth.pauses
+                if number == worker
+            )
+            # Two stops may overlap, and a loop that waits a little may not notice the first instants of one.
+            if (
+                len({number for number, _, _ in played.truth.pauses}) == len(played.truth.pauses)
+                and stopped > limit * duration + 5 * MS
+            ):
+                yield Violation(
+                    "blame.limit",
+                    f"worker {worker} was stopped for {stopped / duration:.1%} of the phase, and the run is {outcome}",
+                )
 
 
 def _missed(played: Played) -> str:

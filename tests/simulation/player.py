@@ -31,6 +31,8 @@ DEADLINE: Final = 900 * SECOND
 """Virtual time in which every world must have ended."""
 KEY: Final = (0, 0)
 NODEID: Final = "test_world.py::test_world"
+SEVERITY: Final = ("met", "missed", "generator-limited", "no data")
+"""Outcomes of several workloads: the worst one is that of the run (docs/howto/read-a-verdict.md)."""
 NOTICED: Final = SECOND // 5
 """From the end of a process until the controller notices it, ns."""
 
@@ -40,9 +42,10 @@ def install() -> None:
     folder = Path(tempfile.gettempdir()) / f"loadtest-simulated-{os.getuid()}"
     information = folder / "simulated-1.dist-info"
     information.mkdir(parents=True, exist_ok=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: simulated\nVersion: 1\n")
-    (information / "entry_points.txt").write_text(
-        "[pytest_loadtest.drivers]\nsimulated = simulation.driver:KIND\n"
+    _write(information / "METADATA", "Metadata-Version: 2.1\nName: simulated\nVersion: 1\n")
+    _write(
+        information / "entry_points.txt",
+        "[pytest_loadtest.drivers]\nsimulated = simulation.driver:KIND\n",
     )
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -55,15 +58,26 @@ def install() -> None:
     _load_all()
 
 
+def _write(path: Path, text: str) -> None:
+    """Write a file at once: another process may read it now."""
+    if path.exists() and path.read_text() == text:
+        return
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(text)
+    partial.replace(path)
+
+
 def _load_all() -> None:
     """Load what a run imports on use, before the standard library is replaced."""
     import concurrent.futures.thread
     import pkgutil
 
+    import numpy.random
     import pyarrow.parquet
 
     import pytest_loadtest
 
+    assert numpy.random  # which keeps the kind of lock that it finds
     assert concurrent.futures.thread
     assert pyarrow.parquet
     for package in (
@@ -117,6 +131,7 @@ class SimulatedFleet:
         self._processes: dict[str, Process] = {}
         self._roles: dict[str, VirtualQueue] = {}
         self._inboxes: dict[str, VirtualQueue] = {}
+        self._workloads: list[str] = []
         self._free_at: dict[tuple[str, bool], int] = {}
         self._left: set[str] = set()
         self.errors: dict[str, BaseException] = {}
@@ -195,6 +210,7 @@ class SimulatedFleet:
 
     def start(self, request: Any) -> None:
         """Start the workers, which all arrive at the test."""
+        self._workloads = [part.profile.name for part in request.parts]
         for name, process in self._processes.items():
             self._simulation.spawn(self._simulation.now, process, self._work, name, request)
 
@@ -258,19 +274,25 @@ class SimulatedFleet:
 
         if isinstance(message, EndPhase):
             for ended in self.target.truth.phases:
-                if ended.name == message.phase and ended.ended is None:
+                is_same = ended.name == message.phase
+                if len(self._workloads) > 1:
+                    is_same = is_same and ended.workload == message.workload
+                if is_same and ended.ended is None:
                     ended.ended = self._simulation.now
         if not (isinstance(message, Answer) and isinstance(message.answer, NextPhases)):
             return
-        for phase in message.answer.phases or ():
+        for number, phase in enumerate(message.answer.phases or ()):
             if phase is None:
                 continue
             played = PlayedPhase(
-                phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None
-            )
+                phase.phase.name, phase.start, phase.phase.duration, phase.folder is not None,
+                workload=self._workloads[number],
+            )  # fmt: skip
             truth: Truth = self.target.truth
             if any(
-                (other.name, other.start) == (played.name, played.start) for other in truth.phases
+                (other.name, other.start, other.workload)
+                == (played.name, played.start, played.workload)
+                for other in truth.phases
             ):
                 continue  # the same phase, sent to another worker
             truth.phases.append(played)
@@ -331,12 +353,17 @@ def play(world: World, folder: Path) -> Played:
         else:
             error = _run(world, simulation, request, folder)
         ended, events = simulation.now, simulation.hash.hexdigest()
-    results, run = _results(folder)
+    documents = _documents(folder)
+    results, run = documents[-1] if documents else (None, None)
     if results is not None:
         outcome = results["verdict"]["outcome"]
+    if len(target.routes) > 1:
+        outcome = max(
+            (one["verdict"]["outcome"] for one, _ in documents), key=SEVERITY.index, default=outcome
+        )
     return Played(
         world=world, truth=target.truth, outcome=outcome, results=results, run=run, error=error, folder=folder, ended=ended,
-        events=events, cpu=time.process_time() - started,
+        events=events, cpu=time.process_time() - started, documents=documents,
     )  # fmt: skip
 
 
@@ -361,11 +388,12 @@ def _run(world: World, simulation: Simulation, request: Any, folder: Path) -> st
     return errors[0] if errors else None
 
 
-def _results(folder: Path) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return the results document that has the verdict, and its run file."""
-    found = sorted(folder.rglob("results.json"))
-    if not found:
-        return None, None
-    path = found[-1]
-    run = path.with_name("run.json")
-    return json.loads(path.read_text()), json.loads(run.read_text()) if run.exists() else None
+def _documents(folder: Path) -> tuple[tuple[dict[str, Any], dict[str, Any] | None], ...]:
+    """Return the results documents with their run files; the one with the verdict is the last: of a search, that with the peak."""
+    documents = []
+    for path in sorted(folder.rglob("results.json")):
+        run = path.with_name("run.json")
+        read = json.loads(run.read_text()) if run.exists() else None
+        documents.append((json.loads(path.read_text()), read))
+    documents.sort(key=lambda both: both[0].get("peak") is not None)
+    return tuple(documents)

@@ -167,6 +167,9 @@ class SimulatedTarget:
         """
         route, target = self.routes[run], self._world.target
         stream, seq = sent.stream, sent.seq
+        sent.run = run
+        if due is not None and due > sent.intended:  # otherwise it is not delayed
+            sent.due = due
         topic = stream % route.topics
         up = self._took(target.up, "up", stream, seq)
         down = self._took(target.down, "down", stream, seq)
@@ -246,7 +249,7 @@ class SimulatedTarget:
                 continue
             copy = Copy(
                 worker=-1, consumer=-1, subscription=subscription, topic=topic, stream=stream, seq=seq, size=sent.size,
-                arrived=self._connected(at), damage=damage,
+                arrived=self._connected(at), damage=damage, run=run,
             )  # fmt: skip
             if is_misrouted:
                 copy = replace(copy, topic=(topic + 1) % route.topics, foreign=route.topics > 1)
@@ -295,7 +298,7 @@ class SimulatedTarget:
                 at = struck.begin + number * every
                 copy = Copy(
                     worker=-1, consumer=consumer, subscription=subscription, topic=topic, stream=-1, seq=-1, size=FOREIGN_SIZE,
-                    arrived=self._connected(self._stalled(at, topic)), foreign=True,
+                    arrived=self._connected(self._stalled(at, topic)), foreign=True, run=run,
                 )  # fmt: skip
                 self._hand_over(run, route, copy, at, None)
 

@@ -27,7 +27,7 @@ def world(*faults: Fault, **keys: Any) -> World:
 
 def played(subject: World, outcome: str = "missed", **counts: int) -> Played:
     return Played(
-        world=subject, truth=Truth(), outcome=outcome, results={"counts": counts}, run=None, error=None, folder=Path(), ended=0,
+        world=subject, truth=Truth(), outcome=outcome, results={"measurements": {"counts": counts}}, run=None, error=None, folder=Path(), ended=0,
         events="", cpu=0.0,
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ class Sent:
     :param sends: how often the client sent it, more than 1 after a cut. :param stored: when the target stored it; None: never.
     :param answered: when the last answer reached the client; None: never. :param failed: the answer was a failure.
     :param waited: when the room in the window of its stream came that let it in; None: it found room when it was due.
+    :param run: the name of its workload's run. :param due: true time before which no copy of a delayed message may arrive; None: at once.
     """
 
     worker: int
@@ -34,6 +35,8 @@ class Sent:
     answered: int | None = None
     failed: bool = False
     waited: int | None = None
+    run: str = ""
+    due: int | None = None
 
 
 @dataclass(slots=True)
@@ -58,13 +61,14 @@ class Copy:
     redelivered: bool = False
     damage: str | None = None
     foreign: bool = False
+    run: str = ""
 
 
 @dataclass(slots=True)
 class PlayedPhase:
     """A phase of load that began: its name and start as the controller decided them; ``recorded``: it has samples.
 
-    :param ended: when the controller ended the phase, after its drain; None: it never did.
+    :param ended: when the controller ended the phase, after its drain; None: it never did. :param workload: its name.
     """
 
     name: str
@@ -72,6 +76,7 @@ class PlayedPhase:
     duration: int
     recorded: bool
     ended: int | None = None
+    workload: str = ""
 
 
 @dataclass(slots=True)
@@ -95,7 +100,8 @@ class Played:
 
     :param outcome: ``met``, ``missed``, ``generator-limited``, ``no data``, as in ``results.json``; ``wrong profile`` if the product
         rejected it before load. :param results: the content of the ``results.json`` that the verdict is in; None if there is none.
-    :param run: the content of its ``run.json``. :param error: the error that ended the run, as a user would see it.
+    :param run: the content of its ``run.json``. :param documents: both of each part of the run: of each workload, of each step of a search;
+        the one with the verdict is the last. :param error: the error that ended the run, as a user would see it.
     :param folder: where the run's files are. :param ended: true time at which the run ended, ns. :param events: hash of all events.
     :param cpu: CPU seconds that it took.
     """
@@ -110,3 +116,4 @@ class Played:
     ended: int
     events: str
     cpu: float
+    documents: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = ()

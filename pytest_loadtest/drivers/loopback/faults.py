@@ -224,7 +224,8 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
             & (seq[1:] == seq[:-1] + 1)
             & (producer[1:] == producer[:-1])
         )
-        first, second = by[:-1][pair], by[1:][pair]
+        first = by[:-1][pair]
+        second = by[1:][pair]
         index[first], index[second] = second, first
     # After the swaps, and before the duplicates: a lost message is
     # lost wherever it is, and has no copies.

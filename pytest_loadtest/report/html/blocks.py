@@ -58,7 +58,8 @@ class Fold:
 class ChartFigure:
     """The place of a chart; its title and summary are shown without scripts, too.
 
-    :param name: unique on the page. :param chart: from :func:`pytest_loadtest.report.html.charts.make_chart`.
+    :param name: unique on the page. :param chart: from
+        :func:`pytest_loadtest.report.html.charts.make_chart`.
     """
 
     block: ClassVar = "figure"
@@ -80,7 +81,10 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """The chapters of one run. :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`."""
+    """The chapters of one run.
+
+    :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`.
+    """
 
     name: str
     title: str

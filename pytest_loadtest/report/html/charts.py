@@ -1,4 +1,7 @@
-"""The content of charts as plain values for the script that draws them. Times on an axis are seconds, latencies ns."""
+"""The content of charts as plain values for the script that draws them.
+
+Times on an axis are seconds, latencies ns.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ class Axis:
     """An axis of a chart.
 
     :param unit: ``s``, ``ns``, ``msg/s``, ``B/s``, ``count``, ``share``, ``B``, ``cores`` or empty.
-    :param scale: ``linear``, ``log``, or ``percentile``: 1/(1 − q) on a log axis, with labels for q.
+    :param scale: ``linear``, ``log``, or ``percentile``: 1/(1 − q) on a log axis, with labels for
+        q.
     """
 
     label: str
@@ -50,7 +54,11 @@ LATENCY: Final = Axis("end-to-end latency", "ns", "log")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """:param role: determines colour and dashes. :param values: one for each x; None: not measured."""
+    """A line of a chart.
+
+    :param role: determines colour and dashes.
+    :param values: one for each x; None: not measured.
+    """
 
     label: str
     role: str
@@ -189,7 +197,8 @@ METRICS: Final = {metric.key: metric.name for metric in LATENCIES.values() if me
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
 """Values of 1/(1 − q) up to five nines, including the percentiles of the results."""
 ROLES: Final = "abcdefgh"
-"""Roles of lines that differ only by their order; more lines than these could not be distinguished."""
+"""Roles of lines that differ only by their order; more lines than these could not be
+distinguished."""
 QUANTILE: Final = Axis("percentile", "", "percentile")
 
 

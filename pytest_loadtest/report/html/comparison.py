@@ -82,10 +82,10 @@ def _change(change: float | None) -> str:
 
 
 def _differences(section: ComparisonSection) -> Iterator[Block]:
-    rows = [
-        (fact.name, fact.baseline, fact.now, "yes" if fact.decides else "no")
-        for fact in section.differences
-    ]
+    rows = []
+    for fact in section.differences:
+        decides = "yes" if fact.decides else "no"
+        rows.append((fact.name, fact.baseline, fact.now, decides))
     if rows:
         head = ("what", "baseline", "now", "makes them incomparable")
         yield Table(caption="What differs", head=head, align="<<<<", rows=rows)

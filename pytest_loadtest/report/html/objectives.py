@@ -1,4 +1,4 @@
-"""Objectives as tables, in the words of the terminal, and a chart for each that holds in windows."""
+"""Objectives as tables, in the words of the terminal, and charts of those that hold in windows."""
 
 from __future__ import annotations
 

@@ -83,13 +83,16 @@ def latency_chart(
 
 
 def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
-    """Draw missing and duplicate deliveries of each second; None if there are none, or their time is unknown."""
-    series = measured.series
-    missing = series.missing or ()
-    lines = [
-        Line("missing", "lost", [max(count, 0) for count in missing]),
-        Line("too many", "duplicates", [max(-count, 0) for count in missing]),
-    ]
+    """Draw missing and duplicate deliveries of each second.
+
+    There is no chart if there are none, or their time is unknown.
+    """
+    lost = []
+    duplicates = []
+    for count in measured.series.missing or ():
+        lost.append(max(count, 0))
+        duplicates.append(max(-count, 0))
+    lines = [Line("missing", "lost", lost), Line("too many", "duplicates", duplicates)]
     shown = [line for line in lines if any(line.known)]
     sums = [f"{line.label} {exact(sum(line.known))} in {_seconds_of(line)}" for line in shown]
     meaning = "Deliveries of the messages due in each second"
@@ -99,7 +102,10 @@ def loss_chart(measured: MeasurementsSection, run: str) -> Chart | None:
 
 
 def blocked_chart(measured: MeasurementsSection, run: str) -> Chart | None:
-    """Draw the time of waiting for the target's full window; None if there is none, or its time is unknown."""
+    """Draw the time of waiting for the target's full window.
+
+    There is no chart if nothing waited, or the time is unknown.
+    """
     line = Line("blocked", "blocked", measured.series.blocked or ())
     if not any(line.known):
         return None
@@ -175,7 +181,8 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
             yield kind, chart
 
 
-# Latency over time from the histograms of its blocks: a heat map, and the percentiles of each block.
+# Latency over time from the histograms of its blocks: a heat map, and the percentiles of each
+# block.
 
 COLUMNS: Final = 360
 """The largest number of columns in a heat map; in longer runs neighbouring blocks are added up."""
@@ -208,11 +215,15 @@ def heat_map(
     block = over_time.block
     parts = even_spans(len(counted), COLUMNS)
     cells = []
+    xs = []
     for x, (first, last) in enumerate(parts):
+        xs.append(first * block / SECOND)
         for row, count in sorted(_heat_rows(counted[first:last]).items()):
-            cells.append((x, row, count))
+            cells.append([x, row, count])
     _, rows, counts = zip(*cells, strict=True)
-    low = min(rows)
+    lowest = min(rows)
+    for cell in cells:
+        cell[1] -= lowest
     length = (parts[0][1] - parts[0][0]) * block
     each = f"for each {format_duration(length)}; up to {exact(max(counts))} in one cell"
     return {
@@ -222,10 +233,10 @@ def heat_map(
         "summary": f"Number of copies by latency, {each}.",
         "x": TIME.document(),
         "y": LATENCY.document(),
-        "xs": [first * block / SECOND for first, _ in parts],
+        "xs": xs,
         "step": length / SECOND,
-        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(low, max(rows) + 2)],
-        "cells": [[x, row - low, count] for x, row, count in cells],
+        "ys": [bucket_bounds(row, HEAT_BITS)[0] for row in range(lowest, max(rows) + 2)],
+        "cells": cells,
         "series": [],
         "bounds": [],
         "marks": [],
@@ -233,7 +244,7 @@ def heat_map(
 
 
 def _heat_rows(counted: Sequence[dict[int, int]]) -> dict[int, int]:
-    """Return counts by bucket of :data:`HEAT_BITS` bits; each finer bucket lies within one of them."""
+    """Return counts by bucket of :data:`HEAT_BITS` bits; each finer bucket lies within one."""
     rows: dict[int, int] = {}
     for block in counted:
         for index, count in block.items():
@@ -293,8 +304,8 @@ NO_EVENTS: Final = TimelineSection(stages=(), changes=(), restarts=(), stalls=()
 MOST_BANDS: Final = 200
 """The largest number of bands of one kind, the longest ones: more of them cover the chart."""
 KINDS: Final = {
-    "stage": "stage", "change": "change", "restart": "outage", "move": "topics moved", "stall": "generator stalled",
-    "blocked": "blocked", "lost": "lost",
+    "stage": "stage", "change": "change", "restart": "outage", "move": "topics moved",
+    "stall": "generator stalled", "blocked": "blocked", "lost": "lost",
 }  # fmt: skip
 
 
@@ -346,7 +357,10 @@ _MOVES: Final = {
 
 
 def _move_bands(section: BottleneckSection) -> Iterator[Band]:
-    """Yield the changes of brokers and bundles of the run's topics, each between the two samples that differ."""
+    """Yield the changes of brokers and bundles of the run's topics.
+
+    Each is between the two samples that differ.
+    """
     for name, column in section.columns.items():
         broker, _, what = name.rpartition(".")
         if what not in _MOVES:

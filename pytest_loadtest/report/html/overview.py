@@ -228,7 +228,8 @@ def fact_text(value: Any) -> str:
 
 
 LONGEST: Final = 400
-"""The largest number of lines of a profile; a profile with a rate for every second has many more."""
+"""The largest number of lines of a profile; a profile with a rate for every second has many
+more."""
 
 
 def environment_chapter(document: RunDocument) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Write the report as one HTML file that loads nothing from elsewhere; a content policy enforces it."""
+"""Write the report as one HTML file; a content policy keeps it from loading anything."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
 def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped: int = 0) -> str:
     """Return the page of these runs.
 
-    :param series: the trend of their tests, from :func:`pytest_loadtest.report.history.build_trend`.
+    :param series: the trend of their tests, from
+        :func:`pytest_loadtest.report.history.build_trend`.
     :param skipped: number of lines of the history that cannot be read.
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
@@ -102,7 +103,10 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
 def render_page(
     title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]
 ) -> str:
-    """Return the page with these chapters and runs. :param made: a sentence about the program that made it."""
+    """Return the page with these chapters and runs.
+
+    :param made: a sentence about the program that made it.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -127,7 +131,7 @@ def render_page(
 
 
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
-    """Return the data for the script: charts by the name of their place, and the bands of each run."""
+    """Return the data for the script: charts by the name of their place, and the bands by run."""
     charts = {}
     for chapter in chain(chapters, *(page.chapters for page in pages)):
         for figure in chart_figures(chapter.blocks):
@@ -155,7 +159,7 @@ def _assets(names: Sequence[str]) -> list[str]:
 
 
 def _embedded(document: dict[str, Any]) -> str:
-    """Return JSON for a page: without ``<``, so that it cannot end the script or begin a comment."""
+    """Return JSON without ``<``, so that it cannot end the script or begin a comment."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 

@@ -13,7 +13,7 @@ from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Parag
 from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
 from pytest_loadtest.report.nodes import HEAD, node_uses
 from pytest_loadtest.report.sections import blocked_text, known_of
-from pytest_loadtest.report.tables import Table
+from pytest_loadtest.report.tables import Table, written
 from pytest_loadtest.values.quantities import (
     SECOND,
     format_count,
@@ -24,33 +24,50 @@ from pytest_loadtest.values.quantities import (
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.hosts import HostUse
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import WorkerEntry
+    from pytest_loadtest.report.tables import Writer
 
 GROUPS: Final = {
-    "cpu": ("CPU of the broker", "cores", ("broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu")),
-    "memory": ("Memory of the broker", "B", ("broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
-               "sys.directLimit", "sys.delayedIndex")),
+    "cpu": ("CPU of the broker", "cores", (
+        "broker.cpu", "broker.wanted", "broker.busiest", "broker.busiestWanted", "sys.cpu",
+    )),
+    "memory": ("Memory of the broker", "B", (
+        "broker.memory", "broker.memoryLimit", "sys.heap", "sys.heapLimit", "sys.direct",
+        "sys.directLimit", "sys.delayedIndex",
+    )),
     "disk": ("Disk of the broker", "B/s", ("broker.read", "broker.written")),
-    "queues": ("Bytes waiting in sockets", "B", ("workers.unsent", "workers.unread", "broker.unsent", "broker.unread")),
-    "shares": ("Share of time spent waiting or stopped", "share",
-               ("broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc")),
-    "through": ("Messages through the broker, by its own count", "msg/s", ("sys.messagesIn", "sys.messagesOut")),
+    "queues": ("Bytes waiting in sockets", "B", (
+        "workers.unsent", "workers.unread", "broker.unsent", "broker.unread",
+    )),
+    "shares": ("Share of time spent waiting or stopped", "share", (
+        "broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc",
+    )),
+    "through": ("Messages through the broker, by its own count", "msg/s", (
+        "sys.messagesIn", "sys.messagesOut",
+    )),
     "bytes": ("Bytes through the broker, by its own count", "B/s", ("sys.bytesIn", "sys.bytesOut")),
-    "waiting": ("Messages waiting in the broker", "count",
-                ("sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked")),
-    "throttled": ("Throttling", "count", ("sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections")),
-    "service": ("Latency reported by the broker", "ns", ("sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency")),
+    "waiting": ("Messages waiting in the broker", "count", (
+        "sys.backlog", "sys.unacked", "sys.delayed", "sys.stored", "sys.starved", "sys.blocked",
+    )),
+    "throttled": ("Throttling", "count", (
+        "sys.throttled", "sys.dispatchThrottled", "sys.throttledConnections",
+    )),
+    "service": ("Latency reported by the broker", "ns", (
+        "sys.publishLatency", "sys.writeLatency", "sys.ledgerLatency",
+    )),
 }  # fmt: skip
-"""Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see docs/reference/results.md."""
+"""Charts by their name: a title, a unit, and the columns of ``bottleneck`` in them; see
+docs/reference/results.md."""
 
 AXES: Final = {
-    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate", "count": "count", "ns": "latency",
+    "cores": "CPU", "B": "bytes", "B/s": "bytes per second", "share": "share", "msg/s": "rate",
+    "count": "count", "ns": "latency",
 }  # fmt: skip
 
 
@@ -124,7 +141,7 @@ def _chart(
         line = Line(name, role, values)
         if any(line.known):
             moved.append(line)
-            texts.append(f"{name} up to {_worded(max(line.known), unit)}")
+            texts.append(f"{name} up to {_WORDED[unit](max(line.known))}")
         else:
             still.append(name)
     if still:
@@ -140,7 +157,7 @@ def _highest_first(section: BottleneckSection, columns: list[str]) -> list[str]:
     return sorted(columns, key=lambda column: -max(known_values(section, column), default=0))
 
 
-_WORDED: Final[Mapping[str, Callable[[float], str]]] = {
+_WORDED: Final[Mapping[str, Writer]] = {
     "ns": format_duration,
     "B": format_size,
     "B/s": lambda size: f"{format_size(size)}/s",
@@ -149,10 +166,6 @@ _WORDED: Final[Mapping[str, Callable[[float], str]]] = {
     "share": lambda share: format_value(share, "ratio", 2),
     "cores": "{:.2f} cores".format,
 }
-
-
-def _worded(value: float, unit: str) -> str:
-    return _WORDED[unit](value)
 
 
 def _columns(section: BottleneckSection) -> Iterator[Block]:
@@ -176,7 +189,8 @@ def _number(value: float) -> str:
 
 _BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
 HOST_COLUMNS: Final = (
-    "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent", "unread", "retransmits", "sampling",
+    "host", "workers", "cores used", "of", "busiest thread, with waits", "longest stall", "unsent",
+    "unread", "retransmits", "sampling",
 )  # fmt: skip
 
 
@@ -221,7 +235,7 @@ def _p99(worker: WorkerEntry, kind: str) -> str:
 
 
 def _host_row(use: HostUse) -> tuple[str, ...]:
-    figures: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    figures: tuple[tuple[Any, Writer], ...] = (
         (use.usual_cpu, "{:.2f}".format),
         (use.cores, str),
         (use.usual_busiest, "{:.2f}".format),
@@ -231,5 +245,4 @@ def _host_row(use: HostUse) -> tuple[str, ...]:
         (use.retransmits, "{:.1f}".format),
         (use.cost, "{:.4f}".format),
     )
-    cells = ["not known" if value is None else write(value) for value, write in figures]
-    return (use.name, str(len(use.workers)), *cells)
+    return (use.name, str(len(use.workers)), *written(figures, "not known"))

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import ProfileError, UsageError
+from pytest_loadtest.profile.files import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ LEAST = HEAD + "messageSize: 100\n"
 def test_a_missing_profile_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
     """For an empty folder, with the option that sets another one."""
     with pytest.raises(UsageError, match="load_profiles"):
-        profile.find("smoke", tmp_path)
+        profile.find("entirely-else", tmp_path)
     (tmp_path / "smoke.yaml").write_text(LEAST)
     with pytest.raises(UsageError, match=r"no profile 'smok' in .* \(did you mean smoke\?\)"):
         profile.find("smok", tmp_path)
@@ -189,3 +190,23 @@ def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(
         place.parent.mkdir(parents=True)
         place.write_bytes(bytes([value]) * 100)
         assert profile.payload(found, path, started) == bytes([value]) * 100
+
+
+@pytest.mark.parametrize(
+    ("folder", "file"),
+    [("profiles", "smoke.yaml"), ("loadtests", "test_smoke.py"), ("grafana", "loadtest.json")],
+)
+def test_an_editable_installation_has_the_files_of_the_checkout(folder: str, file: str) -> None:
+    assert (shipped(folder) / file).is_file()
+
+
+def test_a_profile_of_the_users_folder_wins_over_one_of_the_package(tmp_path: Path) -> None:
+    assert profile.find("smoke", tmp_path) == shipped("profiles") / "smoke.yaml"
+    own = tmp_path / "smoke.yaml"
+    own.write_text("name: Mine\n", encoding="utf-8")
+    assert profile.find("smoke", tmp_path) == own
+
+
+def test_a_wrong_name_is_compared_with_the_packages_profiles_too(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"and none with the package \(did you mean prod-2m\?\)"):
+        profile.find("prod-2", tmp_path)

@@ -11,7 +11,7 @@ from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.report import live
-from pytest_loadtest.report.live import LiveLine, describe
+from pytest_loadtest.report.live import LiveLine, Totals, describe
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def test_the_line_has_phase_time_rates_delay_and_messages_in_flight(phase: Phase
     line = describe(
         "p",
         [said(), said(send_delay_p99=7 * MILLISECOND, in_flight=4)],
-        (phase, 10.0, 100, 80, 60),
-        (phase, 12.0, 200, 180, 140),
+        Totals(phase, 10.0, 100, 80, 60),
+        Totals(phase, 12.0, 200, 180, 140),
     )
     assert (
         line
@@ -53,7 +53,7 @@ def test_the_line_has_phase_time_rates_delay_and_messages_in_flight(phase: Phase
 def test_the_line_has_the_receive_lag_of_the_worst_worker_that_knows_it(phase: Phase) -> None:
     """Where arrivals have the client's time it is unknown, and not shown as 0."""
     workers = [said(), said(receive_lag_p99=40_000), said(receive_lag_p99=7 * MILLISECOND)]
-    line = describe("p", workers, (phase, 10.0, 0, 0, 0), (phase, 12.0, 0, 0, 0))
+    line = describe("p", workers, Totals(phase, 10.0, 0, 0, 0), Totals(phase, 12.0, 0, 0, 0))
     assert "  delay p99 1.00 ms  lag p99 7.00 ms  in flight 9  " in line
 
 
@@ -62,8 +62,8 @@ def test_the_line_names_drain_and_full_windows(phase: Phase) -> None:
     line = describe(
         "p",
         [said(elapsed=4 * SECOND, sending=False, send_delay_p99=None, blocked=True)],
-        (phase, 0.0, 0, 0, 0),
-        (phase, 1.0, 0, 0, 5),
+        Totals(phase, 0.0, 0, 0, 0),
+        Totals(phase, 1.0, 0, 0, 5),
     )
     assert line.startswith("measure: drain 4/3 s")
     assert "delay p99 –" in line
@@ -74,9 +74,11 @@ def test_a_drain_with_missing_messages_shows_them_instead_of_rates(phase: Phase)
     """Nothing is offered or sent any more; a line of the phase itself has the rates."""
     drain = "8 of 5 000 deliveries missing, ends in 24 s"
     late = said(elapsed=4 * SECOND, sending=False)
-    line = describe("p", [late], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5), drain)
+    line = describe("p", [late], Totals(phase, 0.0, 0, 0, 0), Totals(phase, 1.0, 0, 0, 5), drain)
     assert line == f"measure: drain 4/3 s  {drain}  delay p99 1.00 ms  in flight 3  load p"
-    assert drain not in describe("p", [said()], (phase, 0.0, 0, 0, 0), (phase, 1.0, 0, 0, 5), drain)
+    assert drain not in describe(
+        "p", [said()], Totals(phase, 0.0, 0, 0, 0), Totals(phase, 1.0, 0, 0, 5), drain
+    )
 
 
 class Reporter:
@@ -171,7 +173,7 @@ def test_held_connections_have_no_rates() -> None:
     line = describe(
         "p",
         [made_progress(elapsed=2 * SECOND, sending=True)],
-        (phase, 1.0, 0, 0, 0),
-        (phase, 2.0, 0, 0, 0),
+        Totals(phase, 1.0, 0, 0, 0),
+        Totals(phase, 2.0, 0, 0, 0),
     )
     assert line == "measure 2/30 s  connections are held  load p"

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     ]
     """The complete packets of a read.
 
-    They are the number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet ids released
-    by the broker, acknowledgements to write, answers for the producer, other packets."""
+    They are the number of bytes, messages, their arrivals, packet ids of messages at QoS 2, packet
+    ids released by the broker, acknowledgements to write, answers for the producer, other packets.
+    """
 
 
 IDENTIFIER_IN_USE: Final = (

@@ -101,7 +101,8 @@ class NativeMqttProducers:
             taken = producer.send(positions, outgoing)
             producer.starved = taken < len(positions)
             rejected += positions[taken:]
-        burst.sent[:], burst.idle[:] = outgoing.sent, outgoing.idle
+        burst.sent[:] = outgoing.sent
+        burst.idle[:] = outgoing.idle
         return np.array(sorted(rejected), np.int64) if rejected else None
 
     def fronts(self, topic: bytes) -> _Fronts:
@@ -233,7 +234,8 @@ class _Producer(ConnectionUser):
         else:
             packets = list(map(self._bare, messages))
         if self._idle_since:
-            outgoing.idle[positions[0]], self._idle_since = self._idle_since, 0
+            outgoing.idle[positions[0]] = self._idle_since
+            self._idle_since = 0
         # One timestamp for a chunk, right before the system call that writes it.
         now = self._all.now()
         for position in positions:

@@ -107,7 +107,8 @@ class PahoProducers:
         idle: list[int] = []
         for start in range(0, len(messages), CHUNK):
             self._publish(messages[start : start + CHUNK], sent, idle)
-        burst.sent[part], burst.idle[part] = sent, idle
+        burst.sent[part] = sent
+        burst.idle[part] = idle
         return [position for position, stamp in zip(positions, sent, strict=True) if not stamp]
 
     def _publish(

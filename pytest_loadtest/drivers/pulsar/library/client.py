@@ -220,17 +220,18 @@ def consumer_options(settings: PulsarSettings, *, existing: bool = False) -> dic
 
     :param existing: the topic existed before the run, with messages of others.
     """
+    # The run's own topic is read from its beginning, so that no
+    # message sent before the subscription is missed.
+    position = pulsar.InitialPosition.Latest if existing else pulsar.InitialPosition.Earliest
+    total_queue = settings.max_total_receiver_queue_size_across_partitions
+    drop_oldest = settings.auto_ack_oldest_chunked_message_on_queue_full
     return {
         "consumer_type": getattr(pulsar.ConsumerType, _TYPES[settings.subscription_type]),
         "receiver_queue_size": settings.receiver_queue_size,
-        "max_total_receiver_queue_size_across_partitions": settings.max_total_receiver_queue_size_across_partitions,
-        # The run's own topic is read from its beginning, so that no
-        # message sent before the subscription is missed.
-        "initial_position": pulsar.InitialPosition.Latest
-        if existing
-        else pulsar.InitialPosition.Earliest,
+        "max_total_receiver_queue_size_across_partitions": total_queue,
+        "initial_position": position,
         "max_pending_chunked_message": settings.max_pending_chunked_message,
-        "auto_ack_oldest_chunked_message_on_queue_full": settings.auto_ack_oldest_chunked_message_on_queue_full,
+        "auto_ack_oldest_chunked_message_on_queue_full": drop_oldest,
         "unacked_messages_timeout_ms": _milliseconds(settings.unacked_messages_timeout) or None,
     }
 

@@ -94,7 +94,8 @@ def form_batches(
     ):
         return Batches(None, [0], [len(group)], [total], None)
     stops = np.empty_like(starts)
-    stops[:-1], stops[-1] = starts[1:], len(group)
+    stops[:-1] = starts[1:]
+    stops[-1] = len(group)
     counts = stops - starts
     ordered_size = size if order is None else size[order]
     bytes_ = np.add.reduceat(ordered_size, starts)

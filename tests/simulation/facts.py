@@ -1,0 +1,360 @@
+"""The truth about one measured phase, by brute force over the messages: what was due, sent, acknowledged, and delivered.
+
+Nothing of the product is used but its documents, which say where the phase began and how long it was.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.coverage import workloads
+from simulation.player import clock_of
+from simulation.world import GENERATOR, MS, SECOND
+
+if TYPE_CHECKING:
+    from simulation.truth import Copy, Played, PlayedPhase, Sent
+
+MARGIN: Final = 2 * SECOND
+"""ns: every worker has learned within this time that the drain is over. What happens in it may be counted or not."""
+COARSE: Final = 0.1
+"""Seconds for which a ramp and a sine keep each rate (docs/reference/profile.md, stages)."""
+
+Delivery = tuple[int, int, int]  # stream, seq, subscription
+Profile = dict[str, Any]
+Document = dict[str, Any]
+
+
+# --- what is due
+
+
+def span_of(text: str) -> int:
+    """Return a duration of a profile, ns: ``2500ms``."""
+    match = re.fullmatch(r"([\d.]+)(us|ms|s|min)", text)
+    assert match is not None, text
+    return round(float(match[1]) * {"us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}[match[2]])
+
+
+def rate_of(value: Any) -> float:
+    """Return a rate, in messages or bytes per second."""
+    return float(value.removesuffix("B/s")) if isinstance(value, str) else float(value)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A time in which the rate changes evenly, ns and per second. :param error: of the amount, where the product takes steps."""
+
+    length: int
+    first: float
+    last: float
+    error: float = 0.0
+
+    def amount(self, time: int) -> float:
+        """Return what is due in the first ``time`` ns."""
+        reached = self.first + (self.last - self.first) * time / self.length
+        return (self.first + reached) / 2 * time / SECOND
+
+
+def _pieces(rate: Any, length: int) -> list[Piece]:
+    """Return the pieces of a stage (docs/howto/shape-the-load.md)."""
+    if not isinstance(rate, dict):
+        return [Piece(length, rate_of(rate), rate_of(rate))]
+    if "from" in rate:
+        first, last = rate_of(rate["from"]), rate_of(rate["to"])
+        return [Piece(length, first, last, abs(last - first) * COARSE)]
+    if "spike" in rate:
+        spike = rate["spike"]
+        base, peak = rate_of(spike["base"]), rate_of(spike["peak"])
+        begin, long = span_of(spike["at"]), span_of(spike["for"])
+        parts = [(begin, base), (long, peak), (length - begin - long, base)]
+        return [Piece(part, level, level) for part, level in parts if part > 0]
+    if "replay" in rate:
+        levels = [rate_of(level) for level in rate["replay"]]
+        edges = [length * number // len(levels) for number in range(len(levels) + 1)]
+        return [Piece(edges[i + 1] - edges[i], level, level) for i, level in enumerate(levels)]
+    sine = rate["sine"]
+    mean, swing = rate_of(sine["mean"]), rate_of(sine["amplitude"])
+    step = 10 * MS
+    turns = [
+        mean + swing * math.sin(2 * math.pi * at / span_of(sine["period"]))
+        for at in range(0, length + step, step)
+    ]
+    return [
+        Piece(min(step, length - i * step), turns[i], turns[i + 1], swing * COARSE * step / length)
+        for i in range(len(turns) - 1)
+        if length > i * step
+    ]
+
+
+@dataclass(frozen=True)
+class Due:
+    """The load that a profile asks for in a phase, as the integral of its rate (docs/howto/shape-the-load.md)."""
+
+    pieces: tuple[Piece, ...]
+    in_bytes: bool
+
+    @classmethod
+    def of(cls, profile: Profile, duration: int) -> Due:
+        """Return the load of a profile. :param duration: ns, where the profile has no stages."""
+        rates = [
+            profile.get("producerRate"),
+            *(stage.get("rate") for stage in profile.get("stages", ())),
+        ]
+        pieces = []
+        for stage in profile.get("stages", ()):
+            pieces += _pieces(
+                stage.get("rate", profile.get("producerRate")), span_of(stage["duration"])
+            )
+        return cls(tuple(pieces or _pieces(profile["producerRate"], duration)), "B/s" in str(rates))
+
+    @property
+    def length(self) -> int:
+        return sum(piece.length for piece in self.pieces)
+
+    @property
+    def error(self) -> float:
+        """The most by which the amount at some time may be wrong, messages."""
+        return sum(piece.error for piece in self.pieces)
+
+    def amount(self, time: int) -> float:
+        """Return the integral from the phase's start until ``time``, ns."""
+        total = 0.0
+        for piece in self.pieces:
+            total += piece.amount(min(max(time, 0), piece.length))
+            time -= piece.length
+        return total
+
+    def messages(self, time: int) -> int | None:
+        """Return the number of messages due before ``time``; None if it is not exact. A message is due at each whole amount."""
+        if self.in_bytes or self.error:
+            return None
+        amount = self.amount(time)
+        # Rates have four digits at most, times are in ms: what is nearer to a whole number is rounding.
+        return round(amount) if abs(amount - round(amount)) < 1e-6 else math.ceil(amount)
+
+
+# --- what happened
+
+
+@dataclass(kw_only=True)
+class Facts:
+    """The truth about a measured phase, or about a part of its messages.
+
+    :param profile: the keys of the workload. :param results: and ``run``: the documents about the phase.
+    :param begin: and ``end``: of the part, ns of true time: messages due in it belong to it. :param phase_end: of the whole phase.
+    :param messages: those sent, with answers that came before the drain's end. :param offered: messages due; None: unknown.
+    :param copies: by delivery, in the order of arrival; the first is the one that counts.
+    :param damaged: copies with a damaged body that was found. :param heads: damaged heads, over all phases.
+    :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
+        between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
+    :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
+        consumers of another topic, that arrived in the phase. :param steady: no worker has a fault.
+    """
+
+    profile: Profile
+    results: Document
+    run: Document
+    phase: PlayedPhase
+    begin: int
+    end: int
+    phase_end: int
+    messages: list[Sent]
+    offered: int | None
+    copies: dict[Delivery, list[Copy]]
+    damaged: int
+    heads: int
+    settled: bool
+    error: int = 0
+    exact: bool = True
+    shift: float = 0.0
+    bucket: str = ""
+    later: list[Copy] = field(default_factory=list)
+    foreign: list[Copy] = field(default_factory=list)
+    steady: bool = True
+    _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_message = {(sent.stream, sent.seq): sent for sent in self.messages}
+
+    @property
+    def subscriptions(self) -> int:
+        number: int = self.profile.get("subscriptionsPerTopic", 1)
+        return number
+
+    @property
+    def acknowledges(self) -> bool:
+        return bool(self.profile["driver"].get("acknowledged", True))
+
+    @property
+    def acked(self) -> list[Sent]:
+        return [sent for sent in self.messages if sent.answered is not None and not sent.failed]
+
+    @property
+    def dropped(self) -> int | None:
+        return None if self.offered is None else self.offered - len(self.messages)
+
+    @property
+    def lost(self) -> int:
+        """Deliveries of acknowledged messages that did not come."""
+        return sum(
+            (sent.stream, sent.seq, subscription) not in self.copies
+            for sent in self.acked
+            for subscription in range(self.subscriptions)
+        )
+
+    def message(self, stream: int, seq: int) -> Sent:
+        return self._by_message[stream, seq]
+
+    def firsts(self) -> Iterator[tuple[Sent, Copy]]:
+        """Yield each delivery that came, with its first copy (docs/decisions/024)."""
+        for (stream, seq, _), copies in self.copies.items():
+            yield self._by_message[stream, seq], copies[0]
+
+    def part(self, begin: int, end: int, bucket: str = "") -> Facts:
+        """Return the facts about the messages due in a time, and in a size bucket. Times are ns after the phase's start."""
+        low, high = self.phase.start + begin, self.phase.start + end
+        messages = [sent for sent in self.messages if low <= sent.intended < high]
+        offered: int | None = None
+        if bucket:
+            least, _, most = bucket.partition("-")
+            above = int(most) if most else int(least) + 1
+            messages = [sent for sent in messages if int(least) <= sent.size < above]
+        if self.dropped == 0:
+            offered = len(messages)
+        elif not bucket and not self.run.get("unattainable") and not self.run.get("aborted"):
+            due = Due.of(self.profile, self.phase_end - self.phase.start)
+            before, until = due.messages(begin), due.messages(end)
+            if before is not None and until is not None:
+                offered = until - before
+        kept = {(sent.stream, sent.seq) for sent in messages}
+        copies = {key: found for key, found in self.copies.items() if key[:2] in kept}
+        return replace(
+            self,
+            begin=low,
+            end=high,
+            messages=messages,
+            offered=offered,
+            copies=copies,
+            bucket=bucket,
+        )
+
+
+def has_key(profile: Profile, *keys: str) -> bool:
+    """Return whether a profile, or one of its workloads, has one of these keys."""
+    sections = (profile, *profile.get("workloads", ()))
+    return any(key in section for section in sections for key in keys)
+
+
+def all_facts(played: Played) -> list[Facts]:
+    """Return the facts of each phase with a results document: of each workload, of each step of a search."""
+    found = [
+        facts_of(played, results, run)
+        for results, run in (*played.documents[:-1], (played.results, played.run))
+        if results is not None and run is not None and results["measurements"] is not None
+    ]
+    return [facts for facts in found if facts is not None]
+
+
+def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
+    """Return the facts of one phase; None if it never ended."""
+    named = {keys.get("name"): keys for keys in workloads(played.world)}
+    profile = named.get(results["workload"], played.world.profile)
+    of_workload = [
+        phase for phase in played.truth.phases if results["workload"] in (None, phase.workload)
+    ]
+    phase = next((one for one in of_workload if one.recorded and one.start == run["start"]), None)
+    if phase is None or phase.ended is None:
+        return None
+    following = min((one.start for one in of_workload if one.start > phase.start), default=1 << 62)
+    end = phase.ended
+    sent = [
+        one
+        for one in played.truth.sent
+        if one.run == run["run"] and phase.start <= one.intended < following
+    ]
+    acknowledged = profile["driver"].get("acknowledged", True)
+    messages, times = _answered(sent, end, acknowledged=acknowledged)
+    arrived = [
+        copy
+        for copy in played.truth.copies
+        if copy.run == run["run"] and not copy.foreign and copy.arrived <= end + MARGIN
+    ]
+    numbers = {(one.stream, one.seq) for one in messages}
+    of_phase = [copy for copy in arrived if (copy.stream, copy.seq) in numbers]
+    times += [copy.arrived for copy in of_phase]
+    whole = Facts(
+        profile=profile, results=results, run=run, phase=phase,
+        begin=phase.start, end=phase.start + run["duration"], phase_end=phase.start + run["duration"],
+        messages=messages, offered=results["measurements"]["counts"]["offered"], copies={},
+        damaged=0, heads=sum(copy.damage == "head" and copy.taken is not None for copy in arrived),
+        settled=all(time <= end for time in times),
+    )  # fmt: skip
+    _add_copies(whole, of_phase)
+    errors = sorted(clock["fit"]["error"] for clock in run.get("clocks", ()))
+    whole.error = sum(errors[-1:])
+    whole.exact = not run.get("clocks", ())
+    whole.shift = _median_shift(whole)
+    whole.later = [
+        copy
+        for copy in played.truth.copies
+        if copy.run == run["run"] and copy.arrived > end and (copy.stream, copy.seq) in numbers
+    ]
+    whole.steady = not played.world.of_side(GENERATOR)
+    whole.foreign = [
+        copy
+        for copy in played.truth.copies
+        if copy.foreign and copy.run == run["run"] and phase.start <= copy.arrived < end
+    ]
+    return whole
+
+
+def _answered(sent: list[Sent], end: int, *, acknowledged: bool) -> tuple[list[Sent], list[int]]:
+    """Return the messages with the answers that came in time, and the times of all answers until a moment after the end."""
+    messages, times = [], []
+    for one in sent:
+        message = one
+        is_own = one.failed and one.answered == one.at  # rejected by the client itself
+        if not acknowledged and not is_own:
+            message = replace(one, answered=one.at, failed=False)
+        elif one.answered is not None and one.answered > end + MARGIN:
+            message = replace(one, answered=None, failed=False)
+        if message.answered is not None:
+            times.append(message.answered)
+        messages.append(message)
+    return messages, times
+
+
+def _add_copies(facts: Facts, arrived: list[Copy]) -> None:
+    """Sort copies by delivery; a copy with a damage that is found counts as corrupt and as nothing else (docs/glossary.md)."""
+    by_delivery: dict[Delivery, list[Copy]] = defaultdict(list)
+    for copy in arrived:
+        if copy.taken is None or copy.damage == "head":
+            continue
+        if copy.damage == "body" and facts.profile.get("checksum"):
+            facts.damaged += 1
+            continue
+        by_delivery[copy.stream, copy.seq, copy.subscription].append(copy)
+    for copies in by_delivery.values():
+        copies.sort(key=lambda copy: (copy.stamped or 0, copy.arrived))
+    facts.copies = dict(by_delivery)
+
+
+def _median_shift(facts: Facts) -> float:
+    """Return the median latency, by which the phase is moved to decide what is in time (docs/decisions/004)."""
+    delayed = any(sent.due is not None for sent in facts.messages)
+    values = sorted(
+        (copy.stamped or 0) - (sent.due or sent.intended if delayed else sent.intended)
+        for sent, copy in facts.firsts()
+    )
+    return values[math.ceil(len(values) / 2) - 1] if values else 0.0
+
+
+def true_offset(played: Played, worker: str, at: int) -> int:
+    """Return the clock of a worker's host less the controller's at an instant of true time, ns."""
+    origin = played.truth.phases[0].start
+    host = played.world.host_of(int(worker[1:]))
+    return clock_of(host, lambda: origin)(at) - at

@@ -1,0 +1,337 @@
+"""The figures of a measured phase as they follow from the truth: each as an interval, as wide as what is uncertain about it.
+
+The definitions are those of docs/reference/profile.md (slo), docs/howto/read-a-verdict.md and docs/glossary.md, in brute force.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.facts import rate_of
+
+if TYPE_CHECKING:
+    from simulation.facts import Facts
+
+RESOLUTION: Final = 0.0011
+"""Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
+
+Interval = tuple[float, float]
+NEVER: Final = (math.inf, math.inf)
+
+LATENCIES: Final = {
+    "publishLatency": "publish",
+    "endToEndLatency": "endToEnd",
+    "sendDelay": "sendDelay",
+    "receiveLag": "receiveLag",
+    "broadcastCompletion": "completion",
+    "broadcastSpread": "spread",
+    "lateness": "lateness",
+    "earliness": "earliness",
+    "deliveryGap": "deliveryGap",
+}
+"""Metric → its key in results.json."""
+TWO_ENDS: Final = ("broadcastSpread", "deliveryGap")
+"""Metrics whose both ends are stamped by hosts, so that the error of clocks counts twice."""
+
+
+def percentile_of(statistic: str | None) -> Fraction | None:
+    """Return the number of ``p99.9``; None for another statistic."""
+    match = re.fullmatch(r"p([\d.]+)", statistic or "")
+    return None if match is None else Fraction(match[1])
+
+
+def needed(statistic: str | None) -> int:
+    """Return the samples that a statistic needs: ten beyond a percentile (docs/howto/read-a-verdict.md, No data)."""
+    percentile = percentile_of(statistic)
+    return 1 if percentile is None else math.ceil(1000 / (100 - percentile))
+
+
+def latencies(facts: Facts, metric: str) -> tuple[list[int], int | None]:
+    """Return the values of a latency, ns, and how many more are due and never came; None: unknown.
+
+    Latencies are of first copies, and count from the intended time on (docs/reference/profile.md).
+    """
+    offered = facts.offered
+    if metric == "deliveryGap":
+        return _gaps(facts)
+    if metric in ("broadcastCompletion", "broadcastSpread"):
+        return _broadcasts(facts, metric)
+    if metric == "publishLatency":
+        values = [(sent.answered or 0) - sent.intended for sent in facts.acked]
+        return values, None if offered is None else offered - len(values)
+    if metric == "sendDelay":
+        return [sent.at - sent.intended for sent in facts.messages], facts.dropped
+    firsts = list(facts.firsts())
+    late = [(copy.stamped or 0) - (sent.due or sent.intended) for sent, copy in firsts]
+    values = {
+        "endToEndLatency": [(copy.stamped or 0) - sent.intended for sent, copy in firsts],
+        "receiveLag": [
+            ((copy.taken or 0) - (copy.stamped or 0)) // 1_000 * 1_000 for _, copy in firsts
+        ],
+        "lateness": late,
+        "earliness": [max(-value, 0) for value in late],
+    }[metric]
+    if metric in ("receiveLag", "earliness"):
+        return values, 0
+    return values, None if offered is None else offered * facts.subscriptions - len(values)
+
+
+def _broadcasts(facts: Facts, metric: str) -> tuple[list[int], int | None]:
+    """Return completion or spread of each message that every subscription received."""
+    times: dict[tuple[int, int], list[int]] = defaultdict(list)
+    intended: dict[tuple[int, int], int] = {}
+    for sent, copy in facts.firsts():
+        times[sent.stream, sent.seq].append(copy.stamped or 0)
+        intended[sent.stream, sent.seq] = sent.intended
+    values = []
+    for message, stamps in times.items():
+        if len(stamps) == facts.subscriptions:
+            since = min(stamps) if metric == "broadcastSpread" else intended[message]
+            values.append(max(stamps) - since)
+    return values, None if facts.offered is None else facts.offered - len(values)
+
+
+def _gaps(facts: Facts) -> tuple[list[int], int | None]:
+    """Return the longest time without delivery of each subscription of each topic, from the phase's start to its end at least."""
+    stamps: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for _, copy in facts.firsts():
+        stamps[copy.topic, copy.subscription].append(copy.stamped or 0)
+    values = []
+    for times in stamps.values():
+        times.sort()
+        edges = [facts.begin, *times, max(facts.end, times[-1])]
+        values.append(max(later - earlier for earlier, later in pairwise(edges)))
+    silent = silence(facts)
+    return values, None if silent is None else silent[0]
+
+
+def silence(facts: Facts) -> tuple[int, int, int] | None:
+    """Return silent pairs of topic and subscription, silent streams, and all pairs and streams with messages due; None: unknown.
+
+    Unknown where messages were dropped: then it is open which streams had some due.
+    """
+    if facts.dropped != 0:
+        return None
+    topics = facts.profile.get("topics", 1)
+    due_streams = {sent.stream for sent in facts.messages}
+    due_pairs = {
+        (stream % topics, subscription)
+        for stream in due_streams
+        for subscription in range(facts.subscriptions)
+    }
+    heard = {(copies[0].topic, copies[0].subscription) for copies in facts.copies.values()}
+    arrived = {stream for stream, _, _ in facts.copies}
+    if not facts.subscriptions:
+        arrived = {sent.stream for sent in facts.acked}
+    return len(due_pairs - heard), len(due_streams - arrived), len(due_pairs) + len(due_streams)
+
+
+def statistic_of(
+    values: list[int], never: int | None, statistic: str | None, error: float
+) -> Interval | None:
+    """Return a statistic; percentiles rank over what never came too (docs/howto/read-a-verdict.md). None: unknown."""
+    if not values:
+        return NEVER if never and percentile_of(statistic) else None
+    percentile = percentile_of(statistic)
+    if percentile is not None:
+        if never is None:
+            return None
+        rank = math.ceil(percentile / 100 * (len(values) + never))
+        if rank > len(values):
+            return NEVER
+        value = float(sorted(values)[max(rank, 1) - 1])
+        slack = abs(value) * RESOLUTION + error + 1
+        return value - slack, value + slack
+    exact = {"max": max(values), "min": min(values), "mean": sum(values) / len(values)}
+    value = float(exact[statistic or ""])
+    return value - error - 1, value + error + 1
+
+
+def clock_error(facts: Facts, metric: str) -> float:
+    """Return by how much clocks may have changed a latency, ns."""
+    return facts.error * (2 if metric in TWO_ENDS else 1)
+
+
+def is_latency_certain(facts: Facts, metric: str) -> bool:
+    """Return whether the truth tells a latency.
+
+    Not where both ends are read on the clock of one host, whose time is not the controller's; and no receive lag if a worker was stopped
+    or read late: the product states the longest that it can have been (docs/decisions/037).
+    """
+    within = facts.results["measurements"].get("withinHosts")
+    if within is not None and within["complete"]:
+        return False
+    if not has_even_clocks(facts):
+        return False
+    if metric == "receiveLag":
+        return facts.exact and facts.steady
+    return True
+
+
+def figure(
+    facts: Facts,
+    metric: str,
+    statistic: str | None,
+    unit: str,
+    tolerance: dict[str, Any] | None,
+    whole: Facts | None = None,
+) -> Interval | None:
+    """Return the value of an objective's metric as the truth has it; None: unknown.
+
+    :param tolerance: the ``slo`` section that may allow messages never to come; None: unknown. :param whole: the phase, if ``facts`` is a
+        window of it.
+    """
+    if metric in LATENCIES:
+        return _latency(facts, metric, statistic, tolerance, whole or facts)
+    if metric in ("throughput", "sent") and not has_even_clocks(facts):
+        return None
+    if metric == "throughput":
+        return _throughput(facts, unit, whole)
+    counted = count(facts, metric)
+    if counted is None:
+        return None
+    low, high, base = counted
+    if unit != "ratio":
+        return low, high
+    return (low / base, high / base) if base else None
+
+
+def _latency(
+    facts: Facts,
+    metric: str,
+    statistic: str | None,
+    tolerance: dict[str, Any] | None,
+    whole: Facts,
+) -> Interval | None:
+    if not is_latency_certain(facts, metric):
+        return None
+    values, never = latencies(facts, metric)
+    if statistic == "max" and never != 0:
+        missing = _is_too_much_missing(whole, metric, tolerance)
+        if missing is None or (missing and never is None):
+            return None
+        if missing:
+            return NEVER
+    return statistic_of(values, never, statistic, clock_error(facts, metric))
+
+
+def has_even_clocks(facts: Facts) -> bool:
+    """Return whether no clock counts as set while load ran."""
+    return all(clock["fit"]["holds"] for clock in facts.run.get("clocks", ()))
+
+
+def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
+    """Return a count, as an interval, and what it is a share of (docs/glossary.md); None: unknown."""
+    acked = len(facts.acked)
+    deliveries = acked * facts.subscriptions
+    offered = facts.offered or 0
+    simple: dict[str, tuple[int | None, int]] = {
+        "loss": (facts.lost, deliveries),
+        "duplicates": (sum(len(copies) - 1 for copies in facts.copies.values()), deliveries),
+        "failed": (len(facts.messages) - acked, offered),
+        "dropped": (facts.dropped, offered),
+    }
+    if metric in simple:
+        number, base = simple[metric]
+        return None if number is None or facts.offered is None else (number, number, base)
+    if metric == "silent":
+        silent = silence(facts)
+        if silent is None or (not facts.subscriptions and not facts.acknowledges):
+            return None
+        return silent[0] + silent[1], silent[0] + silent[1], silent[2]
+    if metric == "corrupt" and facts.begin == facts.phase.start and facts.end == facts.phase_end:
+        return facts.damaged, facts.damaged + facts.heads, deliveries
+    if metric == "sent" and facts.offered is not None:
+        surely = sum(sent.at < facts.end - facts.error for sent in facts.messages)
+        maybe = sum(sent.at < facts.end + facts.error for sent in facts.messages)
+        return surely, maybe, offered
+    return None
+
+
+def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None:
+    """Return the deliveries in time: within the phase, moved by the median latency (docs/decisions/004); in a window, before its end."""
+    if not facts.subscriptions or not facts.copies or facts.bucket:
+        return None
+    shift = (whole or facts).shift
+    slack = shift * RESOLUTION + facts.error + 2
+    begin, end = facts.begin + shift, facts.end + shift
+    if whole is not None:
+        begin = -math.inf
+    surely = maybe = 0
+    for (stream, seq, _), copies in facts.copies.items():
+        sent = facts.message(stream, seq)
+        # The delay of a delayed message is subtracted.
+        delay = 0 if sent.due is None else sent.due - sent.intended
+        times = [(copy.stamped or 0) - delay for copy in copies]
+        surely += any(begin + slack <= time < end - slack for time in times)
+        maybe += any(begin - slack <= time < end + slack for time in times)
+    if unit == "ratio":
+        base = float((facts.offered or 0) * facts.subscriptions)
+    else:
+        base = facts.subscriptions * (facts.end - facts.begin) / 1e9
+    return (surely / base, maybe / base) if base else None
+
+
+def _is_too_much_missing(
+    facts: Facts, metric: str, tolerance: dict[str, Any] | None
+) -> bool | None:
+    """Return whether something never came that no explicit bound allows; None: unknown (docs/howto/read-a-verdict.md)."""
+    if metric in ("earliness", "receiveLag"):
+        return False
+    # For broadcasts and gaps it is left open what allows it.
+    is_known = metric in ("publishLatency", "endToEndLatency", "sendDelay", "lateness")
+    if not is_known or facts.dropped is None or tolerance is None:
+        return None
+    verdicts = [
+        _is_beyond(number, base, tolerance.get(name))
+        for name, (number, base) in _causes(facts, metric, facts.dropped).items()
+        if number
+    ]
+    if True in verdicts:
+        return True
+    return None if None in verdicts else False
+
+
+def _causes(facts: Facts, metric: str, dropped: int) -> dict[str, tuple[int, int]]:
+    """Return what is missing and what that is a share of, by the bound that may allow it.
+
+    ``loss`` allows lost messages, ``failed`` those rejected or unanswered, ``dropped`` dropped ones.
+    """
+    offered = facts.offered or 0
+    unanswered = len(facts.messages) - len(facts.acked)
+    causes = {"dropped": (dropped, offered)}
+    if metric == "publishLatency":
+        causes["failed"] = (unanswered, offered)
+    if metric in ("endToEndLatency", "lateness"):
+        undelivered = offered * facts.subscriptions - len(facts.copies)
+        causes["loss"] = (facts.lost, len(facts.acked) * facts.subscriptions)
+        is_rejected = undelivered > facts.lost + dropped * facts.subscriptions
+        causes["failed"] = (unanswered if is_rejected else 0, offered)
+    return causes
+
+
+def _is_beyond(number: int, base: int, bound: Any) -> bool | None:
+    """Return whether a number is beyond an explicit bound, or has none; None where rounding decides."""
+    upper = _upper(bound)
+    if upper is None:
+        return True
+    allowed = upper[0] * base if upper[1] else upper[0]
+    if abs(number - allowed) < 1e-6 * max(allowed, 1):
+        return None
+    return number > allowed
+
+
+def _upper(bound: Any) -> tuple[float, bool] | None:
+    """Return an upper bound, and whether it is a share; None if there is none."""
+    if isinstance(bound, dict):
+        bound = bound.get("max")
+    if bound is None:
+        return None
+    if isinstance(bound, str) and bound.endswith("%"):
+        return float(bound[:-1]) / 100, True
+    return rate_of(bound), False
