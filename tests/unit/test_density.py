@@ -23,7 +23,7 @@ MOST = {
     "ternaries": 2.62,  # aim: 2.5
     "comprehensions": 3.5,  # aim: 3.5
     "wide": 305,  # aim: 0
-    "tokens": 446_000,  # aim: 415 000
+    "tokens": 449_000,  # aim: 415 000
 }
 """The most that the package may have of each measure of :func:`density`."""
 
