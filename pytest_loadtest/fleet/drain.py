@@ -138,5 +138,5 @@ class Drain:
             what, end = "second copies may hide missing ones", min(end, self._complete[0] + QUIET)
         else:
             return None
-        early = ", sooner if the target holds no more" if self._can_ask else ""
+        early = ", sooner if the target has none left" if self._can_ask else ""
         return f"{what}, ends in {max(-((now - end) // SECOND), 0)} s{early}"

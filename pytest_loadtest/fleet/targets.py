@@ -58,7 +58,7 @@ def subscriber_url(url: str | None, profile: Profile) -> str | None:
 
 
 def broker_mode(request: Request, options: Options) -> str:
-    """Return the way to get the target: the marker's ``broker``, else ``--load-broker``."""
+    """Return the way to get the target: the marker's ``broker_mode``, else ``--load-broker-mode``."""
     return request.broker or options.broker
 
 
@@ -189,7 +189,7 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
             f"for {other}"
         )
         remedy = (
-            "leave one of the two out, or run with --load-broker process"
+            "leave one of the two out, or run with --load-broker-mode process"
             if address
             else "leave one of the two out"
         )
@@ -203,9 +203,9 @@ def cluster_nodes(profile: Profile) -> dict[str, int]:
 
 
 def _other_mode(request: Request, options: Options) -> str | None:
-    """Return ``--load-broker …`` if it rules out a broker started as a process."""
+    """Return ``--load-broker-mode …`` if it rules out a broker started as a process."""
     mode = broker_mode(request, options)
-    return f"--load-broker {mode}" if mode not in ("auto", "process") else None
+    return f"--load-broker-mode {mode}" if mode not in ("auto", "process") else None
 
 
 def target_address(facts: BrokerFacts) -> TargetAddress:

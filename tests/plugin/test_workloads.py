@@ -51,7 +51,7 @@ def test_changes(load):
     load.set_rate(1000)
     load.resume_consumers()
     result = load.stop()
-    assert result.lost == 0
+    assert result.loss == 0
     assert result.measurements.latencies["end_to_end"].maximum >= 10**9
     assert result.measurements.counts.offered > 500
 
@@ -63,7 +63,7 @@ def test_consumers_leave(load):
     for number in (1, 2, 0, 1):
         load.set_consumers(number)
     result = load.stop()
-    assert 0 < result.lost < result.measurements.counts.offered / 2  # the relay keeps nothing for nobody
+    assert 0 < result.loss < result.measurements.counts.offered / 2  # the relay keeps nothing for nobody
     assert result.duplicates == 0
 
 @pytest.mark.load("plain", live=True, stages=[
