@@ -18,7 +18,7 @@ def test_tput_broadcast(load):
     assert (
         load.peak is None or load.peak.confirmed
     )  # None where --load-set producerRate=… asks for one rate
-    assert load.lost == load.duplicates == load.out_of_order == 0
+    assert load.loss == load.duplicates == load.out_of_order == 0
 
 
 @pytest.mark.load(
@@ -30,4 +30,4 @@ def test_tput_broadcast(load):
 def test_broadcast(load):
     """Five messages a second reach each of a thousand subscribers exactly once."""
     load.assert_slo()
-    assert load.lost == load.duplicates == load.out_of_order == 0
+    assert load.loss == load.duplicates == load.out_of_order == 0

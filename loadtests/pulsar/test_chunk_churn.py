@@ -102,7 +102,7 @@ def account(load, topic, record_property, **more):
     counts = result.measurements.counts
     facts = {
         "acked": counts.acked,
-        "lost": result.lost,
+        "lost": result.loss,
         "twice": result.duplicates,
         "resent": counts.resent,
         "corrupt": result.corrupt,
@@ -163,7 +163,7 @@ def check_leaving(load, topic, request, record_property):
             have(load, topic, everyone)
         stuck.append(rested(load, topic, request, known=known))
     result = account(load, topic, record_property, begun=2 * BEGUN * len(rounds), stuck=stuck)
-    assert result.lost == result.corrupt == topic.backlog(topic.last) == 0
+    assert result.loss == result.corrupt == topic.backlog(topic.last) == 0
     if not any(stuck):
         assert (result.foreign, result.duplicates) == (2 * BEGUN * len(rounds), 0)
         return
@@ -201,7 +201,7 @@ def test_connections_are_cut(load, topic, request, record_property):
         stuck.append(rested(load, topic, request, known=known))
     result = account(load, topic, record_property, cut=cut, stuck=stuck)
     assert cut
-    assert result.lost == result.corrupt == result.foreign == topic.backlog(topic.last) == 0
+    assert result.loss == result.corrupt == result.foreign == topic.backlog(topic.last) == 0
     if any(stuck):
         pytest.xfail(known)
 
@@ -225,7 +225,7 @@ def test_topics_are_unloaded(load, topic, request, record_property):
     load.wait("2s")
     result = account(load, topic, record_property)
     left = topic.backlog(topic.last)
-    assert result.lost == result.corrupt == result.foreign == 0
+    assert result.loss == result.corrupt == result.foreign == 0
     if left and kind_of(request) == "shared":
         pytest.xfail(BROKER)
     assert left == 0

@@ -60,7 +60,7 @@ def check_whole(load, topic, request, record_property, percentiles):
     before = psutil.Process().memory_info().rss
     result = load.start()
     result.assert_slo()
-    assert result.lost == result.duplicates == result.corrupt == result.foreign == 0
+    assert result.loss == result.duplicates == result.corrupt == result.foreign == 0
     assert result.bucket(SMALL).sent and result.bucket(LARGEST).sent
     published, expected = topic.last["msgInCounter"], entries_of(result, client_of(request))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -139,7 +139,7 @@ def check_incomplete(load, topic, request, record_property):
     remember(
         record_property,
         acked=acked,
-        lost=result.lost,
+        lost=result.loss,
         others=others,
         others_lost=unread,
         left=left,
@@ -147,10 +147,10 @@ def check_incomplete(load, topic, request, record_property):
     )
     assert result.corrupt == result.duplicates == 0
     if again:
-        assert (result.lost, result.foreign, left) == (0, others, 0)
+        assert (result.loss, result.foreign, left) == (0, others, 0)
         return
-    assert result.lost
-    entries = chunks * result.lost + 2 * unread
+    assert result.loss
+    entries = chunks * result.loss + 2 * unread
     if "stays" in request.node.name:
         assert left == entries or (expired and client_of(request) == "library" and left < entries)
     else:
@@ -213,7 +213,7 @@ def abandon(load, topic, expiry_of):
 def check_abandoned(load, topic, expiry_of):
     result = abandon(load, topic, expiry_of)
     result.assert_slo()
-    assert result.lost == result.duplicates == result.corrupt == 0
+    assert result.loss == result.duplicates == result.corrupt == 0
     assert (
         result.foreign == 0
     )  # a part of the message would count as foreign: it is not from this run

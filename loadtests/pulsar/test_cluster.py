@@ -107,7 +107,7 @@ def test_a_split_moves_load_to_the_second_broker(load, record_property):
         print(f"cluster  {name:<8} {value}")
     assert split.made == split.wanted
     assert max(before) == 1.0
-    assert result.lost == result.out_of_order == 0
+    assert result.loss == result.out_of_order == 0
     assert 0.4 < max(after) < 0.7
 
 
@@ -150,7 +150,7 @@ def test_delayed_messages_survive_their_owner(load, record_property):
     load.wait("7s")
     result = kill_the_owner(load, record_property)
     result.assert_slo()
-    assert result.lost == 0
+    assert result.loss == 0
 
 
 def chunks(client, **changes):
@@ -171,7 +171,7 @@ def test_chunks_survive_their_owner(load, record_property):
     load.wait("3s")
     result = kill_the_owner(load, record_property)
     result.assert_slo()
-    assert result.lost == result.corrupt == 0
+    assert result.loss == result.corrupt == 0
 
 
 @chunks("library", judge=False)
@@ -183,8 +183,8 @@ def test_pulsar_client_may_lose_chunks_under_way(load, record_property):
     load.begin()
     load.wait("3s")
     result = kill_the_owner(load, record_property)
-    assert result.lost <= IN_FLIGHT
-    assert result.lost == sum(
+    assert result.loss <= IN_FLIGHT
+    assert result.loss == sum(
         part.lost for part in result.measurements.buckets if part.name != SMALL
     )
     assert result.corrupt == result.measurements.counts.failed == 0

@@ -53,11 +53,11 @@ def modes(request: BrokerRequest) -> tuple[str, ...]:
     ways = kind.start_of(request.kind).ways
     if request.mode not in MODES:
         raise UsageError(
-            f"--load-broker={request.mode} is unknown: choose one of {', '.join(MODES)}"
+            f"--load-broker-mode={request.mode} is unknown: choose one of {', '.join(MODES)}"
         )
     if request.mode == "url" and request.url is None:
         raise UsageError(
-            "--load-broker=url needs an address: give --load-target URL, or target: {url:"
+            "--load-broker-mode=url needs an address: give --load-target URL, or target: {url:"
             " …} in the profile"
         )
     if request.url is not None and request.mode in ("auto", "url"):

@@ -216,7 +216,7 @@ class UnavailableError(TargetError):
 
     ``auto`` tries the next mode.
 
-    :param reason: the missing thing. :param remedy: one line that tells what to do.
+    :param reason: the missing thing. :param remedy: one line.
     """
 
     def __init__(self, reason: str, remedy: str = "") -> None:

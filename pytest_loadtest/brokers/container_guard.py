@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _wait_for_controller(parent: int) -> bool:
-    """Return True when the controller writes to the pipe, False when it is gone."""
+    """Return True when the controller writes to the pipe, False when it has ended."""
     while True:
         readable, _, _ = select.select([0], [], [], TICK)
         if readable:

@@ -29,7 +29,9 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 API = (
     "1.44"  # any value works: docker-py's constructor requires one, but our requests do not use it
 )
-ENGINE_REMEDY = "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker process"
+ENGINE_REMEDY = (
+    "start Docker (or podman's service, with DOCKER_HOST), or use --load-broker-mode process"
+)
 PACKAGE_REMEDY = "pip install 'pytest-loadtest[containers]'"
 IMAGE_REMEDY = (
     "name one that the engine has or can pull: --load-image IMAGE, or target: {image:"

@@ -156,7 +156,7 @@ def calibrate(key: str, announce: Callable[[str], None]) -> Cost:
 
 def _pytest(folder: Path, key: str, announce: Callable[[str], None]) -> Sequence[str]:
     """Run the tests in a folder on two workers. :returns: the last lines of pytest's output."""
-    options = "-n 2 --load-broker process --load-force -p no:cacheprovider -p no:randomly"
+    options = "-n 2 --load-broker-mode process --load-force -p no:cacheprovider -p no:randomly"
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }

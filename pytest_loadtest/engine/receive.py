@@ -330,9 +330,9 @@ class Inbox:
         self.timely.add(columns["intended"], columns["received"])
         if self._bounds:
             latency = columns["received"] - columns["intended"]
-            for number_of_bound, bound in enumerate(self._bounds):
-                beyond = int(np.count_nonzero(latency > bound))
-                self.counts.beyond_bounds[number_of_bound] += beyond
+            beyond = self.counts.beyond_bounds
+            for at, bound in enumerate(self._bounds):
+                beyond[at] += int(np.count_nonzero(latency > bound))
 
 
 def _lag(received: Received) -> NDArray[np.int32]:

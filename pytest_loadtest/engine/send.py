@@ -200,14 +200,14 @@ class Sender:
         """Compute the rows from ``first`` on again that are in a block already."""
         size = self._ledger.block_size
         for number, block in self._ledger.blocks.items():
-            kept = max(first - number * size, 0)
-            if kept < size:
-                changed = self._make(number * size + kept, size - kept)
+            unchanged = max(first - number * size, 0)
+            if unchanged < size:
+                changed = self._make(number * size + unchanged, size - unchanged)
                 # in place: the block keeps its answers
                 for name in ("stream", "seq", "intended", "payload", "key", "due"):
                     column = getattr(block, name)
                     if column is not None:
-                        column[kept:] = getattr(changed, name)
+                        column[unchanged:] = getattr(changed, name)
 
     # --- sending
 

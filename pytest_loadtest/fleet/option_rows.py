@@ -9,6 +9,7 @@ parsed in :mod:`~pytest_loadtest.fleet.options`.
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ class OptionRow:
     :param option: help of the option; empty if there is only an ini key.
     :param metavar: the value of the option; empty for a flag.
     :param choices: its only values, with the default first.
+    :param former: an older spelling of the option, which is accepted and not shown.
     :param repeated: the option may be given several times.
     :param ini: help of the ini key; empty if there is none.
     """
@@ -32,6 +34,7 @@ class OptionRow:
     option: str = ""
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    former: str = ""
     repeated: bool = False
     ini: str = ""
     default: str = ""
@@ -54,7 +57,9 @@ class OptionRow:
             value |= {"action": "append", "default": []}
         elif not self.metavar:
             value = {"action": "store_true"}
-        group.addoption(self.flag, help=self.option, **value)
+        group.addoption(self.flag, dest=self.name, help=self.option, **value)
+        if self.former:
+            group.addoption(self.former, dest=self.name, help=argparse.SUPPRESS, **value)
 
 
 def option_or_ini(config: pytest.Config, name: str) -> tuple[str, str]:
@@ -131,7 +136,8 @@ ROWS: Final = (
         ini="PEM file with certificate and key that encrypts the connections of --load-fleet",
     ),
     OptionRow(
-        name="load_broker",
+        name="load_broker_mode",
+        former="--load-broker",
         choices=("auto", "url", "container", "process", "embedded"),
         option="how to get the broker under test: url (connect to the given address), container,"
         " process (a local installation) or embedded (a stand-in without a real broker)."

@@ -69,7 +69,7 @@ def check_image(name: str | None, broker: str, target: str | None) -> str | None
         )
     if name is not None and broker not in ("auto", "container"):
         raise pytest.UsageError(
-            f"--load-image {name}: an image runs as a container; leave --load-broker {broker} out"
+            f"--load-image {name}: an image runs as a container; leave --load-broker-mode {broker} out"
         )
     return name
 
@@ -187,10 +187,10 @@ class Options:
             duration=parse_cap(option.load_duration),
             force=option.load_force,
             omb_json=option.load_omb_json and Path(option.load_omb_json),
-            broker=option.load_broker,
+            broker=option.load_broker_mode,
             target=_address(option.load_target, "--load-target"),
             admin=_address(option.load_admin_url, "--load-admin-url"),
-            image=check_image(option.load_image, option.load_broker, option.load_target),
+            image=check_image(option.load_image, option.load_broker_mode, option.load_target),
             spark_master=_address(option.load_spark_master, "--load-spark-master"),
             spark_remote=option.load_spark_remote,
             spark_conf=parse_spark_conf(option.load_spark_conf),

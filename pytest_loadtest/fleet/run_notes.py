@@ -47,7 +47,7 @@ def clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> t
     share = format_value(within.deliveries / received, "ratio")
     on_one_host = f"{exact(within.deliveries)} of {exact(received)} deliveries ({share})"
     if within.complete:
-        note = f"{on_one_host} are within one host: their latencies need no relation of clocks"
+        note = f"{on_one_host} are within one host: their latencies do not depend on the clocks of several hosts"
         uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
         if uneven:
             note += f"; the clock of host {uneven} was set while load ran"

@@ -61,8 +61,7 @@ def parse_range(text: str) -> tuple[int, int]:
     low, high = map(parse_size, ends)
     if low >= high:
         raise ValueError(
-            f"size range {text!r} is empty: it holds sizes from {low} up to, but without, {high};"
-            " the larger goes second"
+            f"size range {text!r} is empty: the second size, which is excluded, must be above {low}"
         )
     return low, high
 
@@ -209,9 +208,9 @@ class PayloadPool:
         weights = np.array([buckets.get(name, 0) for name in self.bucket_names], np.float64)
         payloads = np.bincount(self.buckets, minlength=len(self.bucket_names))
         # buckets of weights [3, 1] with payloads [0, 0, 1]: [1.5, 1.5, 1] / 4
-        each: NDArray[np.float64] = weights[self.buckets] / payloads[self.buckets]
-        each /= each.sum()
-        return each
+        shares: NDArray[np.float64] = weights[self.buckets] / payloads[self.buckets]
+        shares /= shares.sum()
+        return shares
 
 
 def check_weights(weights: Mapping[str, float], names: Sequence[str]) -> None:
@@ -347,9 +346,9 @@ def _weights(
     total = sum(bucket.weight for bucket in buckets)
     shares = {bucket.name: bucket.weight / total for bucket in buckets if bucket.weight}
     weights: list[float] = []
-    for bucket, count_of_bucket in zip(union, payloads, strict=True):
+    for bucket, number in zip(union, payloads, strict=True):
         share = shares.get(bucket.name, 0.0)
-        weights += [share / max(count_of_bucket, 1)] * count_of_bucket
+        weights += [share / max(number, 1)] * number
     return np.array(weights)
 
 

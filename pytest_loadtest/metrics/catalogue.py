@@ -70,7 +70,7 @@ class Metric:
             fixture's property.
     :param key: in ``results.json``, below ``latencies`` or ``counts``.
     :param label: in sentences and reports: ``end-to-end``.
-    :param row: in a table of latencies, where it differs from the label.
+    :param indented: in a table of latencies it is a part of the row above.
     :param floor: a bound without ``min`` or ``max`` is a lower one.
     :param meaning: one sentence for the reference and the schema of profiles.
     :param needs: the metric does not apply to a run without one of these.
@@ -94,7 +94,7 @@ class Metric:
     attribute: str = ""
     key: str = ""
     label: str = ""
-    row: str = ""
+    indented: bool = False
     form: Form
     floor: bool = False
     meaning: str = ""
@@ -164,13 +164,13 @@ CATALOGUE: Final = (
     # windows have it, so that a miss in one of them can be attributed to the generator's own
     # pauses.
     Metric(
-        name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", row="  of it our own", always=True,
+        name="", attribute="own_send_delay", key="ownSendDelay", form="latency", label="own send delay", indented=True, always=True,
         exported=False, per_bucket=True, per_worker=True, per_window=True, absent="nothing was sent",
     ),
     # It is to the receive side what own send delay is to the send side. With the kernel's stamps it
     # is not part of end-to-end latency.
     Metric(
-        name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag", row="until we took it",
+        name="receiveLag", attribute="receive_lag", key="receiveLag", form="latency", label="receive lag",
         needs=(Need.CONSUMERS,), per_bucket=True, per_worker=True, per_window=True, per_interval=True, drifts=True,
         meaning="taken by the client − received by the kernel; not in end-to-end latency",
         absent="the client stamps arrivals itself, or nothing was received",
@@ -180,15 +180,15 @@ CATALOGUE: Final = (
     # rows (decision 016).
     Metric(
         name="broadcastCompletion", attribute="completion", key="completion", form="latency", label="broadcast completion",
-        row="until all have it", needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
-        meaning="of a message to 64 subscriptions or more of one consumer each: the last copy received − intended",
+        needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
+        meaning="last copy received − intended, of a message to 64 subscriptions or more of one consumer each",
         absent=_NOT_COMPLETE,
         lengthened_by=_OF_COPIES,
     ),
     Metric(
-        name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread", row="first to last",
+        name="broadcastSpread", attribute="spread", key="spread", form="latency", label="broadcast spread",
         needs=(Need.CONSUMERS, Need.BROADCAST), never_came="completions", per_window=True, drifts=True,
-        meaning="of the same: the last copy received − the first",
+        meaning="last copy received − first copy received, of a message to 64 subscriptions or more of one consumer each",
         absent=_NOT_COMPLETE,
         lengthened_by=(Own.STALL, Own.RECEIVE_LAG),
     ),
@@ -197,33 +197,34 @@ CATALOGUE: Final = (
     Metric(
         name="connectLatency", attribute="connect", key="connect", form="latency", label="connect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent=_NOT_REPORTED,
-        meaning="of each connection of MQTT clients until the broker's welcome, TLS included, from when connectRate has it due",
+        meaning="time from the start that connectRate plans for a connection until the broker accepted it, TLS included; for MQTT clients",
         lengthened_by=(Own.BEGUN_LATE, Own.STALL),
     ),
     Metric(
         name="subscribeLatency", attribute="subscribe", key="subscribe", form="latency", label="subscribe",
         needs=(Need.CONSUMERS, Need.CONNECTIONS), per_stage=False, absent=_NOT_REPORTED,
-        meaning="of each subscription of MQTT clients until it is confirmed; of the whole run",
+        meaning="time until a subscription of an MQTT client is confirmed; for the whole run",
         lengthened_by=(Own.STALL,),
     ),
     Metric(
         name="reconnectLatency", attribute="reconnect", key="reconnect", form="latency", label="reconnect", needs=(Need.CONNECTIONS,),
         per_stage=False, absent="no connection was lost and established again",
-        meaning="of each lost connection of MQTT clients until it was established again, its subscription included; of the whole run",
+        meaning="time from the loss of an MQTT client's connection until it was established again,"
+        " with its subscription; for the whole run",
         lengthened_by=(Own.STALL,),
     ),
     # Lateness is below zero if a message came early. HDR histograms have no negative values, so
     # each side of due is counted by itself.
     Metric(
-        name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness", row="after due",
+        name="lateness", attribute="lateness", key="lateness", form="latency", label="lateness",
         needs=(Need.CONSUMERS, Need.DELAYS), never_came="deliveries", per_window=True, absent=_NOT_DELAYED,
-        meaning="of delayed messages: received − due; below zero where one came early",
+        meaning="received − due, of delayed messages; below zero if a message came early",
         lengthened_by=_OF_COPIES,
     ),
     Metric(
-        name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness", row="before due",
+        name="earliness", attribute="earliness", key="earliness", form="latency", label="earliness",
         needs=(Need.CONSUMERS, Need.DELAYS), per_window=True, absent=_NOT_DELAYED,
-        meaning="of delayed messages: due − received, 0 where one did not come early; max: the broker's tick unless given",
+        meaning="due − received, of delayed messages; 0 if a message did not come early; max: the broker's tick unless given",
     ),
     # Latencies are those of first copies (decision 024): copies of quick messages must not make
     # slow ones a smaller share.
@@ -233,9 +234,9 @@ CATALOGUE: Final = (
     ),
     # A value for each subscription of each topic, not for each message.
     Metric(
-        name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap", row="without delivery",
+        name="deliveryGap", attribute="delivery_gap", key="deliveryGap", form="latency", label="delivery gap",
         needs=(Need.CONSUMERS,), never_came="subscriptions", absent=NOT_RECEIVED,
-        meaning="of each subscription of each topic: the longest time in which it received nothing, from the start of the phase to its end",
+        meaning="longest time in which a subscription of a topic received nothing, from the start of the phase to its end",
         lengthened_by=_OF_COPIES,
     ),
     Metric(
@@ -253,7 +254,7 @@ CATALOGUE: Final = (
     ),
     Metric(
         name="failed", attribute="failed", key="failed", form="count", label="failed",
-        meaning="messages that the target refused; 1% unless given",
+        meaning="messages that the target rejected; 1% unless given",
     ),
     Metric(
         name="corrupt", attribute="corrupt", key="corrupt", form="count", label="corrupt", needs=(Need.CONSUMERS,),
@@ -266,7 +267,7 @@ CATALOGUE: Final = (
     # Workers count foreign messages over the whole run, so no stage has them.
     Metric(
         name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
-        absent="whether foreign messages came in this stage is not known",
+        absent="it is unknown whether foreign messages arrived in this stage",
         meaning="messages of another run, or at a subscription of another topic; 0 unless given on topics that the run makes",
     ),
     Metric(

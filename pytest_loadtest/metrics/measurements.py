@@ -133,9 +133,11 @@ class Series:
         """
         # Columns can be longer than the plan: messages arrive during the drain.
         length = max(planned, int(seconds.max(initial=-1)) + 1, *map(len, counted))
-        offered, sent, acked, received, blocked, kept, came = (
-            np.pad(column, (0, length - len(column))) for column in counted
-        )
+        columns = [np.pad(column, (0, length - len(column))) for column in counted]
+        offered, sent, acked, received, blocked, acked_by_intended, copies_by_intended = columns
+        missing = None
+        if subscriptions:
+            missing = acked_by_intended * subscriptions - copies_by_intended
         # A second without latencies is NaN and not 0, which would be the best value.
         times = np.full((length, 4), np.nan)
         times[seconds] = latency
@@ -148,7 +150,7 @@ class Series:
             end_to_end_p50=times[:, 0],
             end_to_end_p99=times[:, 1],
             end_to_end_max=times[:, 2],
-            missing=kept * subscriptions - came if subscriptions else None,
+            missing=missing,
             blocked=blocked,
             receive_lag_max=lag,
         )

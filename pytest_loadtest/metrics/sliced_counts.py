@@ -112,11 +112,11 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 
 
 def before_ends(
-    copies: Columns, came: NDArray[np.int64], run: Expected
+    copies: Columns, arrived: NDArray[np.int64], run: Expected
 ) -> dict[str, NDArray[np.bool_]]:
     """Return masks of the copies that came before the end of their window, or tenth.
 
-    :param came: arrivals less the median, ns.
+    :param arrived: ns, less the median.
     """
     if run.slice_cut is None:
         return {}
@@ -124,7 +124,7 @@ def before_ends(
     masks = {}
     for name, spans in run.spans.items():
         ends = spans.ends(run.slice_cut)
-        masks[name] = came - run.start < ends[piece]
+        masks[name] = arrived - run.start < ends[piece]
     return masks
 
 

@@ -71,7 +71,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
             "pulsar_in_messages_total",
             "received",
             counts.acked,
-            "were acknowledged to us",
+            "were acknowledged",
         ),
         ("sys.totalOut", "pulsar_out_messages_total", "delivered", copies, "were received"),
     ):
@@ -80,8 +80,8 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
             certain = not shared or bool((telemetry.column("sys.continuous")[-1:] == 1).any())
             theirs = exact(int(total[-1]))
             text = (
-                f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by our"
-                " count: one of the two is wrong"
+                f"the broker {did} {theirs} messages ({metric}), and {exact(ours)} {we} by the"
+                " run's count: one of the two is wrong"
             )
             if not certain:
                 text += ", or its counter was reset when it loaded a topic again"
@@ -108,7 +108,7 @@ def _too_many_drops(
         return None
     return Disagreement(
         f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped),"
-        f" and {exact(ours)} are missing by our count: another client missed the others,"
+        f" and {exact(ours)} are missing by the run's count: another client missed the others,"
         " or a count is wrong",
         certain=not shared,
     )

@@ -64,7 +64,7 @@ class ProcessSource:
             self._processes = []
             if self._at:
                 return {}
-            return self._missing(f"process {error.pid} is not in /proc, so nothing is known of it")
+            return self._missing(f"process {error.pid} is not in /proc, so its use is unknown")
         except psutil.AccessDenied as error:
             raise PermissionError(f"process {error.pid} belongs to another user") from error
 

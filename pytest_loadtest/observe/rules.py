@@ -112,7 +112,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return (
-            f"{unsent} waited in our sockets{where} because the other side's window was closed;"
+            f"{unsent} waited in the generator's sockets{where} because the other side's window was closed;"
             " the reason was not sampled"
         )
     state = ""
@@ -123,7 +123,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
         state = f", which used {sampled.mean('broker.cpu', with_value):.2f} cores"
     return (
         f"{sampled.most('broker.unread', mask)} were unread at {sampled.broker}{state};"
-        f" {unsent} more waited in our sockets{where}"
+        f" {unsent} more waited in the generator's sockets{where}"
     )
 
 
@@ -249,10 +249,10 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
         unread = sampled.most(f"{own}.unread", mask)
         return (
             f"{unsent} waited in {sampled.broker}'s sockets, and no more than {unread} were unread"
-            f" at ours{sampled.place(own)}"
+            f" in the generator's{sampled.place(own)}"
         )
     own = sampled.fullest_own("unsent", mask)
-    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in our sockets{sampled.place(own)}"
+    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in the generator's sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
         shut = format_value(sampled.mean(f"{own}.shut", mask), "ratio", 2)
         return (
@@ -405,7 +405,7 @@ class Sampled:
         return mask
 
     def fullest_own(self, queue: str, mask: Mask) -> str:
-        """Return the side of ours with the most bytes in this queue in the samples of the mask."""
+        """Return the generator's side with the most bytes in this queue in the samples of the mask."""
         return max(self.own_sides, key=lambda side: float(np.nansum(self[f"{side}.{queue}"][mask])))
 
     def place(self, side: str) -> str:

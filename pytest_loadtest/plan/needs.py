@@ -153,7 +153,7 @@ def missing_for_connections(planned: Sequence[Connections], machine: Machine) ->
         workers = max(connections.workers(machine) for connections in planned)
         yield (
             f"a worker would have {files:,} files open, {limit}:"
-            f" {format_count(workers)} workers (-n) would do, or raise it"
+            f" {format_count(workers)} workers (-n) are enough, or raise it"
         )
     broker_files = sum(connections.total for connections in planned) + OTHER_FILES
     broker_here = any(connections.broker_here for connections in planned)

@@ -169,7 +169,7 @@ def overload_reasons(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]
         workers = math.ceil(max(len(plan.assignments) for plan in plans) * busiest)
         reasons.append(
             f"a worker would need {busiest:,.1f} cores and has one:"
-            f" {workers:,} workers (-n) would do"
+            f" {workers:,} workers (-n) are enough"
         )
     memory = sum(need.memory for need in needs)
     if memory > machine.memory:

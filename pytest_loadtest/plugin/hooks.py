@@ -22,9 +22,9 @@ _SESSION: pytest.StashKey[LoadSession] = pytest.StashKey()
 
 MARKERS = (
     (
-        "load(profile, broker=None, target=None, admin=None, live=False, judge=True, search=None,"
-        " matrix=None, **keys): drive a profile's load; keys override those of the profile;"
-        " broker, target and admin override the options of that name"
+        "load(profile, broker_mode=None, target=None, admin_url=None, live=False, judge=True,"
+        " search=None, matrix=None, **keys): drive a profile's load; keys override those of the"
+        " profile; broker_mode, target and admin_url override the options of that name"
     ),
     "soak: a load test of many hours; deselected unless selected by -m or by its node id",
 )

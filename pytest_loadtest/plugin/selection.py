@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.merge import Variant
 
-_KEYS = ("profile", "broker", "target", "admin", "live", "judge", "search", "matrix")
+_KEYS = ("profile", "broker_mode", "target", "admin_url", "live", "judge", "search", "matrix")
+_FORMER_KEYS = {"broker": "broker_mode", "admin": "admin_url"}
+"""Older spellings of arguments, which are accepted → the spellings of today."""
 MATRIX = "load_matrix"
 _MAPPINGS = {
     "search": "search=True, or its keys: search={'start': 1000, 'hold': '30s'}",
@@ -37,9 +39,9 @@ class LoadMark:
     """
 
     profile: str
-    broker: str | None = None
+    broker_mode: str | None = None
     target: str | None = None
-    admin: str | None = None
+    admin_url: str | None = None
     live: bool = False
     judge: bool = True
     search: Any = None
@@ -85,7 +87,7 @@ def load_mark(item: pytest.Item) -> LoadMark:
         )
     arguments: dict[str, Any] = {}
     changes: dict[str, Any] = {}
-    for name, value in mark.kwargs.items():
+    for name, value in _with_todays_names(item.nodeid, mark.kwargs).items():
         kind = arguments if name in _KEYS else changes
         kind[name] = value
     if len(mark.args) == 1 and "profile" not in arguments:
@@ -97,6 +99,16 @@ def load_mark(item: pytest.Item) -> LoadMark:
         )
     _check_values(item.nodeid, arguments)
     return LoadMark(changes=changes, **arguments)
+
+
+def _with_todays_names(nodeid: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    for former, name in _FORMER_KEYS.items():
+        if former in keywords and name in keywords:
+            raise UsageError(
+                f"{nodeid}: @pytest.mark.load has {former} and {name}, which are the same:"
+                f" remove {former}"
+            )
+    return {_FORMER_KEYS.get(name, name): value for name, value in keywords.items()}
 
 
 def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
@@ -115,12 +127,12 @@ def _check_values(nodeid: str, arguments: dict[str, Any]) -> None:
             raise UsageError(
                 f"{nodeid}: @pytest.mark.load: {name} is {value!r}: write a {expected.__name__}"
             )
-    for name in ("target", "admin"):
+    for name in ("target", "admin_url"):
         check_address(arguments.get(name), f"{nodeid}: @pytest.mark.load: {name}")
-    if arguments.get("broker", "auto") not in MODES:
+    if arguments.get("broker_mode", "auto") not in MODES:
         raise UsageError(
-            f"{nodeid}: @pytest.mark.load(broker={arguments['broker']!r}) is unknown:"
-            f" choose one of {', '.join(MODES)}"
+            f"{nodeid}: @pytest.mark.load(broker_mode={arguments['broker_mode']!r})"
+            f" is unknown: choose one of {', '.join(MODES)}"
         )
 
 

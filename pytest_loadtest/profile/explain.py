@@ -54,7 +54,7 @@ _OTHER_TOOLS = {
     " workloads: [{name: a, topics: 2, producerRate: 100}, …]",
     "consumeDelaySeconds": "a live test delays its consumers:"
     " load.pause_consumers(), load.wait('600s'), load.resume_consumers()",
-    "drainProducerRate": "there is none: consumerBacklogSizeGB drains at producerRate;"
+    "drainProducerRate": "not supported: consumerBacklogSizeGB drains at producerRate;"
     " a live test can, with load.pause_consumers(), load.resume_consumers() and load.set_rate(100)",
     "nameFormat": "this is a template of OMB's WorkloadGenerationTool:"
     " name one of the workloads that the tool writes",

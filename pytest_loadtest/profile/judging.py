@@ -30,7 +30,7 @@ CONNECTING = needing(Need.CONNECTIONS)
 
 
 _STAGELESS: Final = {
-    "custom": "custom metrics are of the whole run, not of a stage",
+    "custom": "custom metrics cover the whole run, not a stage",
     "foreign": "foreign messages have no known time, so they cannot be counted per stage",
     INDEX: "the broker's index is measured when it was largest in the whole run",
     REGRESSION: "whole runs are compared, not stages",
@@ -147,7 +147,7 @@ def _openings(profile: Profile) -> Iterator[Problem]:
                 remedy = "write driver: {connectRate: 100}, or remove it"
                 yield _wrong_key(path, "driver.connectRate is missing", remedy)
             elif path[0] == "stages":
-                message = "times of connections are of the whole run, not of a stage"
+                message = "times of connections cover the whole run, not a stage"
                 yield _wrong_key(path, message, f"write it under slo: {metric}")
 
 

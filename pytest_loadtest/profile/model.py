@@ -219,7 +219,7 @@ class Profile(Section):
     """Seed of every random choice."""
 
     target: TargetSection | None = None
-    """The broker under test; without it the run starts one (--load-broker)."""
+    """The broker under test; without it the run starts one (--load-broker-mode)."""
     driver: Annotated[ClientSettings, AnyKind()] = Field(default_factory=default_settings)
     """The kind of broker, the client, and its settings."""
     broker: BrokerSection = BrokerSection()
@@ -435,5 +435,5 @@ def choose_client(profile: Profile) -> ClientChoice:
     if len(driver.kind.clients) == 1:
         return ClientChoice(next(iter(driver.kind.clients)), "")
     if driver.client is not None:
-        return ClientChoice(driver.client, "the profile asks for it")
+        return ClientChoice(driver.client, "set in the profile")
     return ClientChoice("native", "the default: it costs less CPU for a message")

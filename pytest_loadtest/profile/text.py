@@ -218,7 +218,7 @@ def _wrong_key(
     if key.tag == _TAG + "merge":
         return Problem((), "merge keys (<<) are not read", "write the keys out")
     if _HALF.search(key.value):
-        message = "half of a surrogate pair is no character"
+        message = "half of a surrogate pair is not a character"
         return Problem((), message, "write the whole character")
     if key.value in value:
         first = document.keys[*path, key.value]
@@ -232,7 +232,7 @@ def _scalar(node: yaml.ScalarNode, path: Path, document: Document) -> Any:
     text = node.value
     if tag in _TEXT_TAGS:
         if _HALF.search(text):
-            message = "half of a surrogate pair is no character"
+            message = "half of a surrogate pair is not a character"
             document.refuse(path, message, 'write the whole character, "\\U0001F600"')
         return text
     if tag == "null":

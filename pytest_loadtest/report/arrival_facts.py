@@ -46,5 +46,5 @@ def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
         return
     text = f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival"
     if lag := latencies.get("receiveLag"):
-        text += f", then {format_duration(lag.mean)} until we took them"
+        text += f", then {format_duration(lag.mean)} of receive lag"
     yield "at target", text

@@ -177,9 +177,8 @@ def _latencies(measured: MeasurementsSection) -> Iterator[str]:
     rows = []
     for key in latency_rows(measured.latencies, () if only_connects(measured) else ALWAYS):
         rows.append((ROWS[key].strip(), *percentiles(measured.latencies.get(key), *COLUMNS)))
-    align = "<" + ">" * (len(COLUMNS) + 1)
     yield ""
-    yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), align=align, rows=rows))
+    yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), rows=rows))
 
 
 def _text(text: str) -> str:

@@ -328,7 +328,7 @@ def results_schema() -> dict[str, Any]:
 def read_document(path: Path) -> RunDocument:
     """Read a results document.
 
-    :raises ValueError: the file cannot be read, is no results document, or of another version.
+    :raises ValueError: the file cannot be read, is not a results document, or of another version.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -358,9 +358,9 @@ def _explain(text: str, error: ValidationError) -> str:
         return f"cannot be read: {wrong}"
     version = whole.get("version") if isinstance(whole, dict) else None
     if version not in range(OLDEST, VERSION + 1):
-        return f"is no results document of version {OLDEST} to {VERSION}: version {version!r}"
+        return f"is not a results document of version {OLDEST} to {VERSION}: version {version!r}"
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"is no results document: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"is not a results document: {'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def dumps(document: RunDocument) -> str:

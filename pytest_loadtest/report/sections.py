@@ -283,8 +283,7 @@ def part_table(
         cells += percentiles(part.end_to_end, "p50", "p99", absent=absences.value)
         publish_p99, _ = percentiles(part.publish, "p99", absent=absences.value)
         rows.append((*cells, publish_p99))
-    align = "<" + ">" * len(PART_HEAD)
-    return Table(caption=caption, head=(kind, *PART_HEAD), align=align, rows=rows)
+    return Table(caption=caption, head=(kind, *PART_HEAD), rows=rows)
 
 
 def buckets(document: RunDocument) -> Iterable[str]:
@@ -451,7 +450,7 @@ def _drained(backlog: BacklogSection) -> str:
         left = exact(backlog.left)
         if backlog.left >= backlog.messages:
             text = "never: it did not shrink, and was "
-    waiting = f"{left} still waiting, {exact(backlog.allowed)} would do"
+    waiting = f"{left} still waiting, at most {exact(backlog.allowed)} are allowed"
     return (
         f"{text}NOT drained within {format_duration(waited or 0)} (backlogDrainTimeout; {waiting})"
     )
@@ -469,7 +468,7 @@ def limit(section: PeakSection) -> str:
         case "maximum":
             text = "search.max, not the target: raise it to see more"
         case "none":
-            text = "unknown" if section.rate is not None else "the objectives held at no rate tried"
+            text = "unknown" if section.rate is not None else "every rate tried missed an objective"
         case _:
             text = "the target"
     first = "" if section.broke_first is None else f"; {section.broke_first} broke first"

@@ -29,14 +29,20 @@ class Cell:
 class Table:
     """A caption, the heads of columns, and rows; the first cell of a row is its head.
 
-    :param align: ``<`` or ``>`` for each column: text, or numbers.
+    :param align: ``<`` or ``>`` for each column: text, or numbers. Without it, the first column is
+        text and the others are numbers.
     """
 
     block: ClassVar = "table"
     caption: str = ""
     head: Sequence[str]
-    align: str
+    align: str = ""
     rows: Sequence[Sequence[str | Cell]]
+
+    @property
+    def sides(self) -> str:
+        """The alignment of each column."""
+        return self.align or "<".ljust(len(self.head), ">")
 
 
 def terminal_lines(table: Table, marks: Sequence[str] = ()) -> Iterator[str]:
@@ -44,7 +50,7 @@ def terminal_lines(table: Table, marks: Sequence[str] = ()) -> Iterator[str]:
 
     :param marks: one for each row, in front of it.
     """
-    lines = aligned([table.head, *map(_texts, table.rows)], table.align)
+    lines = aligned([table.head, *map(_texts, table.rows)], table.sides)
     if not marks:
         yield from (f"  {line}" for line in lines)
         return
@@ -81,7 +87,7 @@ def written(figures: Iterable[tuple[Any, Writer]], absent: str) -> list[str]:
 def markdown_lines(table: Table) -> Iterator[str]:
     """Yield the lines of the table in Markdown; the caller has escaped its texts."""
     yield "|" + "".join(f" {head} |" for head in table.head).replace("  |", " |")
-    yield f"|{'|'.join(map(_RULES.__getitem__, table.align))}|"
+    yield f"|{'|'.join(map(_RULES.__getitem__, table.sides))}|"
     for row in table.rows:
         yield f"| {' | '.join(_texts(row))} |"
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import FindingEntry
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
-ROWS = {metric.key: metric.row or metric.label for metric in LATENCIES.values()}
+ROWS = {metric.key: "  " * metric.indented + metric.label for metric in LATENCIES.values()}
 """The first cell of each row in a table of latencies, by the key in results."""
 ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
 """The latencies that have a row for every run, measured or not."""
@@ -225,7 +225,7 @@ def _latencies(
         samples = sections.samples_text(latency) + never_came(latency.never_came)
         rows.append((ROWS[key], *shown, sections.mean_text(latency), samples))
     head = ("latency", *COLUMNS, "max", "mean", "samples")
-    return terminal_lines(Table(head=head, align="<>>>>>>>", rows=rows))
+    return terminal_lines(Table(head=head, rows=rows))
 
 
 def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:

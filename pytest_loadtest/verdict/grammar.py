@@ -161,7 +161,7 @@ def _share(text: str) -> tuple[float, str]:
     if match is None:
         raise invalid(f"{text!r} is not a percentage", "write 99%")
     if float(match[1]) > 100:
-        raise invalid(f"{text!r} is more than all", "write 100% or less")
+        raise invalid(f"{text!r} is above 100%", "write 100% or less")
     return float(match[1]) / 100, "ratio"
 
 

@@ -445,7 +445,7 @@ def _bounds(
     # A bound alone is a maximum for the metrics that must be 0, so only a section can be without
     # one.
     if metric in NEVER and sides.maximum is None and isinstance(value, Mapping):
-        message = "min without max: the objective would not say how much is too much"
+        message = "min without max: a count needs an upper bound"
         problems.append(Problem(path, message, f"write {{min: {value['min']}, max: …}}"))
         return []
     return [

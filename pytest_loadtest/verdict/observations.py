@@ -46,7 +46,7 @@ DELIVERIES: Final = needing(Need.CONSUMERS)
 """Metrics that need a consumer."""
 
 NO_CONSUMERS = "not applicable: nothing subscribes in this run"
-NOT_RESUMED = "and whether the broker still had the session is not known"
+NOT_RESUMED = "and it is unknown whether the broker still had the session"
 NOT_DUE = "nothing was acknowledged, so no delivery was due"
 
 
@@ -210,7 +210,7 @@ def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) ->
     allowed = exact(backlog.allowed)
     left = f"more than {allowed}" if backlog.left is None else exact(backlog.left)
     waiting = f"{left} of {size} still waiting after {format_duration(waited)}"
-    basis = f"NOT drained: {waiting}, {allowed} would do"
+    basis = f"NOT drained: {waiting}, at most {allowed} are allowed"
     if backlog.drain == math.inf:
         return Observation(math.inf, backlog.size_messages, basis)
     minimum = objective.minimum or 0

@@ -128,7 +128,7 @@ def test_a_stopped_broker_does_not_read(run: Callable[..., dict[str, Any]], tmp_
     concluded(
         document,
         "broker not reading",
-        r"were unread at mosquitto, which was stopped by a signal; .* waited in our sockets, in \d of \d samples",
+        r"were unread at mosquitto, which was stopped by a signal; .* waited in the generator's sockets, in \d of \d samples",
     )
 
 
@@ -213,7 +213,7 @@ def test_a_slow_relay_makes_the_network_the_bottleneck(
     concluded(
         document,
         "network",
-        r"waited in our sockets, and no more than .* were unread at mosquitto, in \d of \d samples",
+        r"waited in the generator's sockets, and no more than .* were unread at mosquitto, in \d of \d samples",
     )
 
 
@@ -371,6 +371,6 @@ def test_drops_that_the_run_does_not_count_make_it_no_data(
         )
     assert document["verdict"]["outcome"] == "no data"
     assert re.search(
-        r"^the broker dropped [\d ]+ messages .*, and \d+ are missing by our count",
+        r"^the broker dropped [\d ]+ messages .*, and \d+ are missing by the run's count",
         document["verdict"]["reasons"][0],
     )

@@ -190,7 +190,7 @@ def test_a_broker_that_allows_no_alias_gets_the_topic(
             r.send(5)
             r.until(lambda: r.copies >= 5, "received")
             facts = r.driver.facts()
-        assert facts.not_applied["topicAliasMaximum"] == "the broker allows a producer no alias"
+        assert facts.not_applied["topicAliasMaximum"] == "the broker accepts no topic alias"
         assert "topicAliasMaximum" not in facts.applied
     finally:
         none.stop()

@@ -256,7 +256,9 @@ def test_a_host_name_that_is_not_in_the_certificate_is_rejected(for_subscribers:
     carries(subject(for_subscribers, settings_of(for_subscribers, insecure=True), target))
 
 
-def test_tls_to_the_plain_port(for_subscribers: Broker) -> None:
+def test_tls_to_the_plain_port_is_an_error_with_the_scheme_to_write(
+    for_subscribers: Broker,
+) -> None:
     target = TargetAddress(url=for_subscribers.facts.url.replace("mqtt:", "mqtts:"))
     message = rejected(subject(for_subscribers, settings_of(for_subscribers), target))
     assert message.endswith(

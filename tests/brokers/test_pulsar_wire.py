@@ -482,7 +482,9 @@ class TestAcknowledgement:
         assert consumer.receive().payloads == [b"the next"]
 
     @pytest.mark.parametrize("by", ["id", "time"])
-    def test_seek(self, wire: Wire, topic: str, by: str) -> None:
+    def test_after_a_seek_a_consumer_gets_the_later_messages_again(
+        self, wire: Wire, topic: str, by: str
+    ) -> None:
         """The broker closes the consumer, which then gets what it had from there on.
 
         No permit is left at the seek: a Shared dispatcher that waits for the next message at that instant can stay so for ever

@@ -217,7 +217,9 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
             filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
         ),
     )
-    done = run(tmp_path, *command, "--load-broker", "process", "-p", "numpy_aggregation").stdout
+    done = run(
+        tmp_path, *command, "--load-broker-mode", "process", "-p", "numpy_aggregation"
+    ).stdout
     of_the_machine = re.compile(r"[\d.]+ connections/s in [\d.]+ m?s \(gw\d [\d.]+ cores")
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", done), done
 

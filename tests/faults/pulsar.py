@@ -165,7 +165,7 @@ ON_CLUSTER = {
 def in_cluster(name: str, call: str, **expected: Any) -> Fault:
     """Return a fault of a cluster: a live test ends processes under load. :param expected: the other arguments of the fault."""
     return Fault(
-        name=name, arguments=("-n2", "--load-broker", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
+        name=name, arguments=("-n2", "--load-broker-mode", "process"), profile=ON_CLUSTER, prepare=own_pulsar, mark="live=True",
         body=f"load.begin(); load.wait('3s'); {call}; load.wait('3s'); load.stop().assert_slo()", slow=True, **expected,
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ PULSAR = (
         name="pulsar-killed",
         happens="A Pulsar dies under load.",
         made="SIGKILL to the session's Pulsar.",
-        arguments=("-n2", "--load-broker", "process"), profile={"driver": {"name": "pulsar"}, "testDuration": "5min", "producerRate": 200},
+        arguments=("-n2", "--load-broker-mode", "process"), profile={"driver": {"name": "pulsar"}, "testDuration": "5min", "producerRate": 200},
         prepare=own_pulsar, act=kill_pulsar,
         verdict=NO_DATA, status=1, says=("because the target Pulsar … (process, pulsar://127.0.0.1:…) went away: ended by SIGKILL",), slow=True,
     ),
@@ -183,7 +183,7 @@ PULSAR = (
         name="pulsar-upgraded",
         happens="A Pulsar is stopped under load, and a newer version starts at its address with its data.",
         made=f"`load.restart_broker()` of a Pulsar {EARLIER} whose jars have been replaced by those of the current version.",
-        arguments=("-n0", "--load-broker", "process"), mark="live=True",
+        arguments=("-n0", "--load-broker-mode", "process"), mark="live=True",
         body=f"load.begin(); load.wait('3s'); {UPGRADE}; load.restart_broker(); load.wait('3s'); load.stop().assert_slo()",
         profile={
             "driver": {"name": "pulsar", "sendTimeout": "60s", "operationTimeout": "60s"}, "broker": {"version": EARLIER},

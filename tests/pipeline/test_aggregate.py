@@ -496,7 +496,9 @@ def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("messages", [0, 5])
-def test_nothing_received(spark: SparkSession, tmp_path: Path, messages: int) -> None:
+def test_a_run_that_received_nothing_lost_every_acked_message(
+    spark: SparkSession, tmp_path: Path, messages: int
+) -> None:
     """Every acked message is lost, and there is no latency; nor of a run of nothing."""
     run = make_run(messages=messages, streams=2)
     sent = generate(run, 3)[0]
@@ -771,5 +773,7 @@ def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(
     run = make_run()
     folder = write_run(tmp_path / "run", run, *faultless(run))
     dataclasses.replace(RunFile.read(folder), clocks=(CLOCK,), within_hosts=True).write(folder)
-    with pytest.raises(NoData, match="deliveries are between two hosts, the plan has none"):
+    with pytest.raises(
+        NoData, match="deliveries crossed hosts, but the plan keeps each within one host"
+    ):
         aggregate(spark, folder)

@@ -94,47 +94,47 @@ def test_a_document_that_is_cut_off_is_no_data(folder: Path, name: str) -> None:
     assert_no_data(folder, name, "not whole")
 
 
-def test_a_worker_without_manifest(folder: Path) -> None:
+def test_a_worker_without_manifest_is_no_data(folder: Path) -> None:
     """It was killed."""
     (folder / "gw1.manifest.json").unlink()
     assert_no_data(folder, "gw1.manifest.json", "worker gw1 died")
 
 
-def test_a_worker_that_did_not_end_cleanly(folder: Path) -> None:
-    """It says so itself."""
+def test_a_worker_that_did_not_end_cleanly_is_no_data(folder: Path) -> None:
+    """Its manifest has the flag."""
     edit(folder / "gw0.manifest.json", lambda manifest: manifest.update(clean=False))
     assert_no_data(folder, "gw0", "cleanly")
 
 
-def test_a_worker_that_the_run_does_not_know(folder: Path) -> None:
+def test_a_manifest_of_an_unknown_worker_is_no_data(folder: Path) -> None:
     """Its samples would be counted or left out wrongly."""
     edit(folder / "run.json", lambda run: run.update(workers=["gw0"]))
     assert_no_data(folder, "gw1.manifest.json", "not one of the run's")
 
 
-def test_a_manifest_of_another_run(folder: Path) -> None:
-    """The nonce tells."""
+def test_a_manifest_of_another_run_is_no_data(folder: Path) -> None:
+    """The nonce differs."""
     edit(folder / "gw0.manifest.json", lambda manifest: manifest.update(nonce=5))
     assert_no_data(folder, "gw0.manifest.json", "of run 5")
 
 
 @pytest.mark.parametrize("name", ["run.json", "gw0.manifest.json"])
-def test_an_unknown_version(folder: Path, name: str) -> None:
+def test_an_unknown_version_is_no_data(folder: Path, name: str) -> None:
     """Written by a later release."""
     edit(folder / name, lambda document: document.update(version=9))
     assert_no_data(folder, name, "version 9")
 
 
 @pytest.mark.parametrize("key", ["nonce", "evidence", "foreign", "received", "clean"])
-def test_a_manifest_that_lacks_something(folder: Path, key: str) -> None:
-    """The message says what."""
+def test_a_manifest_that_lacks_a_key_is_no_data(folder: Path, key: str) -> None:
+    """The error names the key."""
     edit(folder / "gw0.manifest.json", lambda manifest: manifest.pop(key))
     assert_no_data(folder, "gw0.manifest.json", key)
 
 
 @pytest.mark.parametrize("key", ["streams", "start", "buckets", "workers"])
-def test_a_plan_that_lacks_something(folder: Path, key: str) -> None:
-    """The message says what."""
+def test_a_run_file_that_lacks_a_key_is_no_data(folder: Path, key: str) -> None:
+    """The error names the key."""
     edit(folder / "run.json", lambda run: run.pop(key))
     assert_no_data(folder, "run.json", key)
 
@@ -146,7 +146,7 @@ def columns(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["first", "end"])
-def test_a_plan_whose_streams_do_not_match(folder: Path, name: str) -> None:
+def test_columns_that_do_not_match_the_streams_are_no_data(folder: Path, name: str) -> None:
     """Every stream has a range."""
     found = columns(folder)
     write_columns(folder, [*(found | {name: found[name][1:]}).items()])
@@ -160,21 +160,21 @@ def test_a_plan_whose_streams_do_not_match(folder: Path, name: str) -> None:
     assert_no_data(folder, "streams.npz", f"no column '{name}'")
 
 
-def test_a_run_without_columns(folder: Path) -> None:
+def test_a_run_without_columns_is_no_data(folder: Path) -> None:
     """They are written when the load has come to its end."""
     (folder / "streams.npz").unlink()
     assert_no_data(folder, "streams.npz", "is missing")
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
-def test_columns_that_are_cut_off(folder: Path, kept: float) -> None:
+def test_columns_that_are_cut_off_are_no_data(folder: Path, kept: float) -> None:
     """A full disk does that."""
     content = (folder / "streams.npz").read_bytes()
     (folder / "streams.npz").write_bytes(content[: int(len(content) * kept)])
     assert_no_data(folder, "streams.npz", "is not whole")
 
 
-def test_columns_that_are_damaged(folder: Path) -> None:
+def test_damaged_columns_are_no_data(folder: Path) -> None:
     """Each has a checksum; and the file may be another kind of file altogether."""
     content = bytearray((folder / "streams.npz").read_bytes())
     content[60] ^= 0xFF
@@ -234,8 +234,8 @@ def test_stages_that_are_not_the_runs(
     assert_no_data(staged, file, words)
 
 
-def test_stages_of_one_name(staged: Path) -> None:
-    """They could not be told apart."""
+def test_two_stages_of_one_name_are_no_data(staged: Path) -> None:
+    """They could not be distinguished."""
     edit(staged / "run.json", lambda run: run["stages"][1].update(name="up"))
     assert_no_data(staged, "run.json", "stage 'up' is there twice")
 
@@ -294,42 +294,42 @@ def test_hosts_of_streams_follow_from_manifests_and_clocks(folder: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["sent", "received"])
-def test_a_truncated_file(folder: Path, kind: str) -> None:
+def test_a_truncated_file_is_no_data(folder: Path, kind: str) -> None:
     """A Parquet file ends in its table of contents."""
     file = folder / kind / "gw1-000001.parquet"
     file.write_bytes(file.read_bytes()[:-20])
     assert_no_data(folder, str(file), "gw1")
 
 
-def test_a_missing_file(folder: Path) -> None:
+def test_a_missing_file_is_no_data(folder: Path) -> None:
     """The manifest names it."""
     (folder / "received" / "gw0-000001.parquet").unlink()
     assert_no_data(folder, "received/gw0-000001.parquet", "gw0")
 
 
-def test_a_file_that_no_manifest_names(folder: Path) -> None:
+def test_a_file_that_no_manifest_names_is_no_data(folder: Path) -> None:
     """Left over from something else."""
     file = folder / "sent" / "gw0-000001.parquet"
     (folder / "sent" / "gw7-000001.parquet").write_bytes(file.read_bytes())
     assert_no_data(folder, "sent/gw7-000001.parquet", "no worker's manifest")
 
 
-def test_a_file_with_fewer_rows_than_its_manifest_says(folder: Path) -> None:
-    """Both numbers are told."""
+def test_a_file_with_fewer_rows_than_in_its_manifest_is_no_data(folder: Path) -> None:
+    """The error has both numbers."""
     file = folder / "received" / "gw0-000001.parquet"
     pq.write_table(pq.read_table(file).slice(1), file)
     assert_no_data(folder, "received/gw0-000001.parquet", "149 rows", "says 150")
 
 
-def test_a_file_with_other_columns(folder: Path) -> None:
+def test_a_file_with_other_columns_is_no_data(folder: Path) -> None:
     """Name, type and order must be the expected ones."""
     file = folder / "received" / "gw0-000001.parquet"
     pq.write_table(pq.read_table(file).drop_columns(["flags"]), file)
     assert_no_data(folder, "received/gw0-000001.parquet", "columns")
 
 
-def test_a_manifest_that_disagrees_with_itself(folder: Path) -> None:
-    """Sum of its files; streams of which nobody knows how many."""
+def test_a_manifest_that_disagrees_with_itself_is_no_data(folder: Path) -> None:
+    """The sum of its files, and the number of streams, must fit."""
     edit(folder / "gw0.manifest.json", lambda manifest: manifest["received"].update(rows=1))
     assert_no_data(folder, "gw0.manifest.json", "received has 1 rows")
     edit(

@@ -58,7 +58,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_the_life_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_starts_on_request_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again.
 
     The first start is with a class archive that Java cannot use.
@@ -114,7 +116,9 @@ def test_a_java_process_that_dies_before_it_answers_prints_nothing(
             caplog.clear()
 
 
-def test_options_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_options_of_the_user_come_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user's stand last, where Java lets them win; an archive is named only once it is made, and each Java has its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     user = {java_process.OPTIONS: "-XX:TieredStopAtLevel=4", "spark.x": "y"}

@@ -84,7 +84,7 @@ def test_a_broker_that_hangs_ends_the_run(project: Project) -> None:
         )
     )
     project.write("test_it.py", TEST)
-    process = project.start("-n", "2", "--load-broker", "process")
+    process = project.start("-n", "2", "--load-broker-mode", "process")
     wait_for_samples(project)
     (broker,) = [
         pid for pid, command in project.processes() if command.split()[0].endswith("mosquitto")

@@ -74,7 +74,7 @@ def test_connections_are_opened_at_the_rate_of_the_profile(
         ),
     )
     project.write("test_it.py", TESTS)
-    run = project.run(workers, "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run(workers, "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert {name: run.documents[name]["verdict"]["outcome"] for name in FOUND} == FOUND
     assert run.outcomes == {"passed": 2, "failed": 1, "error": 1}
     opening, driver = (
@@ -116,7 +116,7 @@ workloads:
         "test_it.py",
         'import pytest\n@pytest.mark.load("both")\ndef test_both(load):\n    load.assert_slo()\n',
     )
-    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert run.outcomes == {"passed": 1}
     assert "connected  64, 100 connections/s requested" in run.out
     assert "connected  5, 100 connections/s requested" in run.out
@@ -139,7 +139,7 @@ workloads:
         ),
     )
     run = project.run(
-        "-n0", "-p", "no:cacheprovider", "--load-broker", "process", "--load-scale", "0.5"
+        "-n0", "-p", "no:cacheprovider", "--load-broker-mode", "process", "--load-scale", "0.5"
     )
     assert run.documents["test_both"]["measurements"]["opening"]["connections"] == 32
     assert (

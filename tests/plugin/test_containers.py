@@ -62,7 +62,7 @@ def test_mqtt(load):
     load.assert_slo()
     assert load.measurements.counts.lost == 0
 
-@pytest.mark.load("pulsar", broker="container")
+@pytest.mark.load("pulsar", broker_mode="container")
 def test_pulsar(load):
     load.assert_slo()
     assert load.measurements.counts.lost == 0
@@ -103,7 +103,7 @@ def engine(podman: Podman, monkeypatch: pytest.MonkeyPatch) -> Iterator[Podman]:
     assert podman.containers() == []
 
 
-def test_brokers_in_containers(engine: Podman, project: Project) -> None:
+def test_brokers_in_containers_are_driven_and_removed(engine: Podman, project: Project) -> None:
     """Both brokers are driven, by ``--load-image`` and by ``target.image``; a killed engine is no data, a killed pytest leaves no
     container."""
     with_pulsar = (

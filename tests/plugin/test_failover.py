@@ -65,7 +65,7 @@ def test_a_backup_takes_over_and_the_first_broker_takes_over_again(project: Proj
     """One process, plain connections. Both outages are in summary and results; broker 2 stays down, broker 1 came back."""
     project.write("profiles/pair.yaml", PAIR)
     project.write("test_it.py", TESTS.replace("BACK", ""))
-    run = project.run("-n0", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n0", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     document = accounted(run, failovers=2)
     first, second = document["broker"]["restarts"]
     assert (first["node"], second["node"], second["ready"], second["readyAt"]) == (
@@ -96,7 +96,7 @@ def test_the_backup_takes_over_with_tls_on_two_workers(project: Project) -> None
     project.write(
         "test_it.py", "\n".join(line for line in TESTS.splitlines() if "BACK" not in line)
     )
-    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     document = accounted(run, failovers=1)
     (outage,) = document["broker"]["restarts"]
     assert (outage["node"], outage["ready"]) == ("broker 1", None)

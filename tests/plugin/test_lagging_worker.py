@@ -56,11 +56,11 @@ def other():
 def note(name, begin):
     Path(name).write_text(json.dumps([begin, time.monotonic_ns()]))
 
-@pytest.mark.load("stopped", live=True, broker="process")
+@pytest.mark.load("stopped", live=True, broker_mode="process")
 def test_stopped(load):
     stop(load, "stopped")
 
-@pytest.mark.load("library", live=True, broker="process")
+@pytest.mark.load("library", live=True, broker_mode="process")
 def test_library(load):
     stop(load, "library")
 
@@ -76,7 +76,7 @@ def stop(load, name):
     note(name + ".json", begin)
     load.finish()
 
-@pytest.mark.load("crowded", live=True, broker="process")
+@pytest.mark.load("crowded", live=True, broker_mode="process")
 def test_crowded(load):
     load.begin()
     load.wait("2s")

@@ -44,7 +44,7 @@ def test_recovery(load):
     assert s(1) <= down < ready
     load.wait("1s")
     result = load.stop()
-    assert result.lost == 0
+    assert result.loss == 0
     counts = result.measurements.counts
     assert counts.sent == counts.acked == counts.offered
     assert counts.received == counts.offered
@@ -104,7 +104,7 @@ def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> F
         "profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=more)
     )
     project.write("test_it.py", RECOVERY + tests)
-    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert run.outcomes == {"passed": passed}
     return run
 
@@ -122,7 +122,7 @@ def test_not_this_one(load):
         load.restart_broker()
     assert load.stop().lost == 0
 
-@pytest.mark.load("durable", live=True, broker="process")
+@pytest.mark.load("durable", live=True, broker_mode="process")
 def test_no_return(load):
     load.begin()
     (conf,) = Path(".loadtest").glob("*/brokers/mqtt-*/mosquitto.conf")
@@ -131,7 +131,7 @@ def test_no_return(load):
     load.restart_broker()
 
 # what a killed broker had not saved is waited for, and lost
-@pytest.mark.load("durable", live=True, judge=False, broker="process", drainTimeout="5s")
+@pytest.mark.load("durable", live=True, judge=False, broker_mode="process", drainTimeout="5s")
 def test_after_it(load):
     load.begin()
     before = connections(load)
@@ -157,7 +157,7 @@ def on_mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Finished:
             "profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0}", more=MQTT)
         )
         project.write("test_it.py", RECOVERY + OTHERWISE)
-        return project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+        return project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
 
 
 @needs_mosquitto
@@ -178,7 +178,7 @@ def test_every_message_survives_a_restart_of_mosquitto(on_mosquitto: Finished) -
 
 
 @needs_mosquitto
-def test_restarts_that_cannot_be(on_mosquitto: Finished) -> None:
+def test_a_restart_that_is_impossible_or_fails_is_reported(on_mosquitto: Finished) -> None:
     """A broker not started by the run is rejected and the load continues; a broker that does not restart breaks the run with its output,
     and the next test gets another one."""
     run = on_mosquitto

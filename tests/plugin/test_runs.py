@@ -31,10 +31,10 @@ from pytest_loadtest import ms
 @pytest.mark.load("mix")
 def test_met(load, record_property):
     load.assert_slo()
-    assert load.lost == 0
+    assert load.loss == 0
     assert load.end_to_end.p50 <= ms(30_000)
     for name, value in {
-        "p50": load.end_to_end.p50, "bound": ms(20), "throughput": load.throughput, "lost": load.lost, "latency": load.end_to_end,
+        "p50": load.end_to_end.p50, "bound": ms(20), "throughput": load.throughput, "lost": load.loss, "latency": load.end_to_end,
         "counts": load.measurements.counts, "both": (load.end_to_end.p50, load.publish.p90), "verdict": load.verdict.outcome.value,
     }.items():
         record_property(f"own.{name}", value)

@@ -46,7 +46,7 @@ def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
     project.write("profiles/secrets.yaml", PROFILE)
     project.write("test_right.py", RIGHT)
     project.write("test_wrong.py", WRONG)
-    done = project.run("test_right.py", "--load-broker", "process")
+    done = project.run("test_right.py", "--load-broker-mode", "process")
     wrong = project.run(
         "test_wrong.py", "--load-plan", "--load-set", f"driver.password=[{SECRET}5]"
     )
@@ -93,7 +93,7 @@ ADDRESSES = {
     ],
     "set-target": ["--load-set", f"target.url=mqtt://127.0.0.1:1?token={EVERYWHERE}"],
     "driver-file": ["--load-driver", "driver.yaml"],
-    "docker": ["--load-broker", "container", "--load-set", "driver.name=mqtt"],
+    "docker": ["--load-broker-mode", "container", "--load-set", "driver.name=mqtt"],
 }
 DRIVER = f"""\
 driverClass: io.openmessaging.benchmark.driver.pulsar.PulsarBenchmarkDriver

@@ -52,7 +52,7 @@ def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
     require_jars(pulsar_jars.PULSAR)
     project.write("profiles/secured.yaml", SECURED)
     project.write("test_it.py", TESTS)
-    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert run.outcomes == {"passed": 1, "error": 1}
     broker = run.documents["test_as_it_is"]["broker"]
     assert (broker["url"].partition(":")[0], broker["settings"]["security"]) == (
@@ -112,7 +112,7 @@ def test_subscribers_may_connect_over_tls_and_publishers_without(project: Projec
     project.write("profiles/broadcast.yaml", BROADCAST)
     project.write("test_it.py", SUBSCRIBERS)
     Authority("somebody else").write(project.path / "ca.pem")
-    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker", "process")
+    run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert run.outcomes == {"passed": 1, "error": 2}
     results = run.documents["test_as_it_is"]
     broker, applied = results["broker"], results["driver"]["applied"]
@@ -157,10 +157,13 @@ def test_security_of_another_broker_is_a_usage_error(project: Project) -> None:
     """With file, line and remedy; the plan reports it already."""
     project.write("profiles/secured.yaml", SECURED)
     project.write("test_it.py", TESTS)
-    for options in (["--load-broker", "embedded"], ["--load-plan", "--load-broker", "embedded"]):
+    for options in (
+        ["--load-broker-mode", "embedded"],
+        ["--load-plan", "--load-broker-mode", "embedded"],
+    ):
         run = project.run("-n0", "-k", "as_it_is", *options)
         assert run.ret != 0
         assert (
-            "profiles/secured.yaml:9: target.security is for a broker that the run starts as a process, not for --load-broker"
+            "profiles/secured.yaml:9: target.security is for a broker that the run starts as a process, not for --load-broker-mode"
             in run.out
         )

@@ -21,7 +21,7 @@ TOPICS = [(topic, 20 * weight, 20 * weight * size) for topic, (weight, size) in 
 @pytest.mark.load("skewed", warmupDuration="300ms")
 def test_shares(load):
     load.assert_slo()
-    assert load.lost == load.out_of_order == load.duplicates == 0
+    assert load.loss == load.out_of_order == load.duplicates == 0
     rows = load.samples.sent.to_table(["topic", "stream", "seq", "size"]).to_pylist()
     for topic, messages, size in TOPICS:
         mine = [row["size"] for row in rows if row["topic"] == topic]
@@ -38,7 +38,7 @@ def test_changes(load):
         load.bundles
     load.set_rate(333)
     result = load.stop()
-    assert result.lost == result.out_of_order == 0
+    assert result.loss == result.out_of_order == 0
 
 @pytest.mark.load("skewed", stages=[{"duration": "400ms"}, {"duration": "600ms", "rate": 90}])
 def test_stages(load):

@@ -27,7 +27,7 @@ from pathlib import Path
 @pytest.mark.load(profile="faults")
 def test_faults(load):
     # 500 messages of each of four streams: 2 are lost, and of the 5 that are doubled the same 2
-    assert (load.lost, load.duplicates) == (8, 12)
+    assert (load.loss, load.duplicates) == (8, 12)
     assert load.out_of_order > 0
 
 def parent(pid):

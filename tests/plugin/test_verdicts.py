@@ -28,7 +28,7 @@ def test_expects_the_miss(load):
 
 @pytest.mark.load("missed", judge=False)
 def test_not_to_be_judged(load):
-    assert load.lost == 0
+    assert load.loss == 0
 
 @pytest.mark.xfail
 @pytest.mark.load("missed")

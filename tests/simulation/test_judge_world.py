@@ -137,7 +137,7 @@ def test_a_broken_law_is_a_violation(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ("no data", "the run did not end within 600 s", "end"),
     ],
 )
-def test_plain_rules(
+def test_each_outcome_and_error_violates_its_rule(
     outcome: str, error: str | None, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, Player(outcome, error=error))

@@ -131,5 +131,5 @@ def test_no_world_is_played_twice() -> None:
         ("host", "host"),
     ],
 )
-def test_half(value: Any, expected: Any) -> None:
+def test_half_of_a_value_keeps_its_unit(value: Any, expected: Any) -> None:
     assert half(value) == expected

@@ -6,6 +6,7 @@ Each limit is what the package had when it was last tightened. Lower a limit (ra
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -77,3 +78,10 @@ def test_a_public_function_name_belongs_to_one_module() -> None:
     assert len(shared) <= MOST_SHARED_NAMES, (
         f"{len(shared)} names exist in several modules, at most {MOST_SHARED_NAMES} may: {remedy}\n{named}"
     )
+
+
+def test_the_index_of_decisions_names_the_missing_numbers() -> None:
+    folder = ROOT / "docs" / "decisions"
+    numbers = {int(page.name[:3]) for page in folder.glob("[0-9]*.md")}
+    named = {int(digits) for digits in re.findall(r"\b0\d\d\b", (folder / "index.md").read_text())}
+    assert named == set(range(1, max(numbers))) - numbers

@@ -186,7 +186,7 @@ class MqttDriverBase(ABC, Generic[C]):
             else dict.fromkeys(self._mqtt5_facts(), "MQTT 3.1.1 does not have it")
         )
         if settings.topic_alias_maximum and self._clients.topic_aliases == 0:
-            facts["topicAliasMaximum"] = "the broker allows a producer no alias"
+            facts["topicAliasMaximum"] = "the broker accepts no topic alias"
         if topology.name is not None and "topic_prefix" in settings.model_fields_set:
             facts["topicPrefix"] = "the topic exists already"
         if not settings.qos and "max_inflight_messages" in settings.model_fields_set:

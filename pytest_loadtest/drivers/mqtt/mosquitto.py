@@ -144,7 +144,7 @@ def check_version(installed: str, requested: str | None) -> None:
     if requested is not None and not (installed + ".").startswith(requested + "."):
         raise UnavailableError(
             f"mosquitto {installed} is installed, not {requested}",
-            "use --load-broker container for another version",
+            "use --load-broker-mode container for another version",
         )
 
 

@@ -369,7 +369,7 @@ class Admin:
             value = answer.get(key) if isinstance(answer, dict) else None
         if not isinstance(value, form):
             raise TargetError(
-                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is no answer of"
+                f"GET {self._current}/admin/v2/{path}: {str(answer)[:100]!r} is not an answer of"
                 f" Pulsar: {_NOT_PULSAR}"
             )
         return value

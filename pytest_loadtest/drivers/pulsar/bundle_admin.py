@@ -74,8 +74,7 @@ class Bundles(Admin):
         if target.admin_url is None:
             remedy = "write target: {adminUrl: http://host:8080}, or pytest --load-admin-url"
             raise UsageError(
-                f"load.bundles: bundles are seen and split by the admin REST, and {target.url}"
-                f" comes without one: {remedy}"
+                f"load.bundles needs the admin REST, and {target.url} has none: {remedy}"
             )
         if topology.name is not None:
             raise UsageError(

@@ -231,7 +231,7 @@ def suffix(prefix: str, target: int) -> str:
     :raises ValueError: ``target`` is not a position.
     """
     if not 0 <= target <= LAST:
-        raise ValueError(f"{target} is no position: 0 to {LAST} (0xffffffff)")
+        raise ValueError(f"{target} is not a position: 0 to {LAST} (0xffffffff)")
     # CRC-32 of texts of one length is affine in their bits, and the three low
     # bits of an octal digit are free: this is a system of 32 equations over 36
     # unknown bits, which has a solution for every prefix.

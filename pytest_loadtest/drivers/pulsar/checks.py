@@ -54,7 +54,7 @@ def _topic(profile: Profile) -> Iterator[Problem]:
     ):
         yield Problem(
             ("topic",),
-            f"topic: {topic!r} is no topic of Pulsar's",
+            f"topic: {topic!r} is not a topic of Pulsar",
             "write persistent://tenant/namespace/name",
         )
     elif scheme != driver.topic_type:
@@ -223,7 +223,7 @@ def _early(profile: Profile) -> Iterator[Problem]:
         ):
             at = (*path, "earliness")
             message = (
-                f"{'.'.join(map(str, at))}: 0 can hold in strict mode alone; otherwise Pulsar"
+                f"{'.'.join(map(str, at))}: 0 can be met in strict mode only; otherwise Pulsar"
                 " delivers up to a tick early"
             )
             yield Problem(
@@ -255,7 +255,7 @@ def _sent(profile: Profile) -> Iterator[Problem]:
     if driver.batching_enabled:
         yield Problem(
             path,
-            "driver.chunkingEnabled: no batch is cut into chunks",
+            "driver.chunkingEnabled: batches are not cut into chunks",
             "write batchingEnabled: false",
         )
     if driver.topic_type == "non-persistent":

@@ -131,7 +131,7 @@ def _client_problem(reason: str, settings: PulsarSettings) -> str:
     auth = settings.authentication
     if reason in _NO_TLS:
         return (
-            "no TLS is spoken there: write pulsar:// and http:// in place of pulsar+ssl:// and"
+            "the port does not speak TLS: write pulsar:// and http:// in place of pulsar+ssl:// and"
             " https://"
         )
     has_one = auth is not None and auth.plugin == "tls"

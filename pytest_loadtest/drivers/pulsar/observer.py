@@ -4,7 +4,7 @@ One non-durable reader for each topic or partition, from the latest message on.
 
 A reader acknowledges nothing, leaves no subscription, and keeps no message
 in the backlog. It would create a topic that does not exist; therefore the
-admin REST is asked first whether the topic exists.
+admin REST is queried first for the topic.
 """
 
 from __future__ import annotations

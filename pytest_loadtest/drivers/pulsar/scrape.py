@@ -54,7 +54,7 @@ TIMEOUT: Final = 8.0
 class Scrape:
     """The telemetry source; the constructor sends nothing.
 
-    Without an answer the values are unknown, and the broker is asked again.
+    Without an answer the values are unknown, and the request is repeated.
 
     A phase's counts are the growth since the end of the phase before, when the broker was read too.
 

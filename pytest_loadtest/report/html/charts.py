@@ -13,7 +13,6 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.report.hdr import latency_distribution, percentile_at, percentile_position
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.report.sections import known_of
-from pytest_loadtest.report.terminal import ROWS
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import format_value
 
@@ -189,10 +188,8 @@ def span_extremes(
 
 # Percentile curves: the latency at every percentile up to five nines, with the objectives as marks.
 
-TITLES: Final = ROWS | {
-    metric.key: metric.label for metric in LATENCIES.values() if metric.row.startswith(" ")
-}
-"""The labels of lines: as in the tables, but whole for those that a table indents."""
+TITLES: Final = {metric.key: metric.label for metric in LATENCIES.values()}
+"""The labels of lines."""
 METRICS: Final = {metric.key: metric.name for metric in LATENCIES.values() if metric.name}
 GRID: Final = sorted({round(10 ** (step / 40), 6) for step in range(201)} | {2.0, 4.0, 20.0})
 """Values of 1/(1 − q) up to five nines, including the percentiles of the results."""

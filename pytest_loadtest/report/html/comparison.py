@@ -70,7 +70,7 @@ def _figures(section: ComparisonSection) -> Table:
             row.better,
         )
         rows.append((*cells, Cell(row.outcome, row.outcome) if row.outcome else "not judged"))
-    noise = "noise is not known"
+    noise = "noise is unknown"
     if section.blocks is not None:
         noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
@@ -165,7 +165,7 @@ def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
     if rows:
         head = ("figure", "newest", "lowest", "highest")
         cells = [(row["name"], *newest_lowest_highest(row)) for row in rows]
-        yield Table(caption=f"Figures of {test['test']}", head=head, align="<>>>", rows=cells)
+        yield Table(caption=f"Figures of {test['test']}", head=head, rows=cells)
     others = []
     for number, row in enumerate(rows, 1):
         chart = _trend_chart(row, test["outcomes"])

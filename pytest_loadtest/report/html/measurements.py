@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 CURVES: Final = {
     "curve": ("Latency by percentile", ALWAYS),
     "broadcast": (
-        "Broadcast: until all subscribers have a message, and from the first of them to the last",
+        "Broadcast completion and spread",
         ("completion", "spread"),
     ),
     "opening": ("Opening connections", ("connect", "subscribe", "reconnect")),
-    "lateness": ("Delayed messages: after due and before due", ("lateness", "earliness")),
+    "lateness": ("Delayed messages: lateness and earliness", ("lateness", "earliness")),
 }
 """Charts by their name: a title, and the kinds of latency in them."""
 
@@ -96,7 +96,7 @@ def _table(measured: MeasurementsSection) -> Table:
     head = ("latency", "min", *COLUMNS, "max", "mean", "samples", "never came")
     rows = [_row(TITLES[key], latencies[key]) for key in keys]
     caption = "Latencies, from the intended time on; the mean is that of the messages that came"
-    return Table(caption=caption, head=head, align="<" + ">" * (len(head) - 1), rows=rows)
+    return Table(caption=caption, head=head, rows=rows)
 
 
 def _row(title: str, latency: LatencySection | None) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ def _rate_table(measured: MeasurementsSection) -> Table:
         ("payload sent", f"{format_size(bytes_per_second)}/s"),
     ]
     caption = "Rates over the measured phase"
-    return Table(caption=caption, head=("what", "rate"), align="<>", rows=rows)
+    return Table(caption=caption, head=("what", "rate"), rows=rows)
 
 
 def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
@@ -187,7 +187,7 @@ def _lost_ranges(ranges: Sequence[Lost]) -> Iterator[Block]:
     if len(ranges) > RANGES:
         caption += f"; {exact(len(ranges) - RANGES)} more in results.json"
     head = ("stream", "topic", "subscription", "first", "last")
-    table = Table(caption=caption, head=head, align="<>>>>", rows=rows)
+    table = Table(caption=caption, head=head, rows=rows)
     if len(rows) > MOST_RANGES:
         yield Fold(f"{exact(len(ranges))} ranges of lost messages", [table])
     else:

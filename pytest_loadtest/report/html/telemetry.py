@@ -88,7 +88,7 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
             " topics at the begin and at the end; empty where it is not applicable or unknown"
         )
         rows = [use.cells for use in uses]
-        yield Table(caption=caption, head=HEAD, align="<" + ">" * (len(HEAD) - 1), rows=rows)
+        yield Table(caption=caption, head=HEAD, rows=rows)
     if section.missing:
         yield Listing("Not sampled", section.missing)
     yield from _charts(run, section, host_uses(document))
@@ -180,7 +180,7 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
         title = "Everything that was sampled"
         caption = f"{title}; sampling used {section.cost:.3f} cores"
         head = ("column", "samples", "smallest", "median", "largest")
-        yield Fold(title, [Table(caption=caption, head=head, align="<>>>>", rows=rows)])
+        yield Fold(title, [Table(caption=caption, head=head, rows=rows)])
 
 
 def _number(value: float) -> str:
@@ -212,15 +212,14 @@ def generator_chapter(document: RunDocument) -> Iterator[Block]:
         rows.append((worker.worker, f"{worker.cpu:.2f}", *times, *latencies))
     head = ("worker", "cores", "stalled, in sum", "longest stall", "GC", *kinds.values())
     caption = "Workers of the generator, busiest first; –: it sends nothing, or receives nothing"
-    yield Table(caption=caption, head=head, align="<" + ">" * (len(head) - 1), rows=rows)
+    yield Table(caption=caption, head=head, rows=rows)
     if uses := host_uses(document):
         caption = (
             "Hosts of the generator, busiest first: medians of cores,"
             " maxima of bytes and of segments sent again a second"
         )
-        align = "<" + ">" * (len(HOST_COLUMNS) - 1)
         rows = list(map(_host_row, uses))
-        yield Table(caption=caption, head=HOST_COLUMNS, align=align, rows=rows)
+        yield Table(caption=caption, head=HOST_COLUMNS, rows=rows)
     text = "blocked: never, no window of the target was full"
     if measured.blocked:
         text = f"blocked {blocked_text(measured)}"

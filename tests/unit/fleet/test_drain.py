@@ -181,7 +181,7 @@ def test_a_drain_describes_what_is_missing_and_when_it_ends() -> None:
     assert not d.has_ended({"a": report(received=8), "b": report()}, SECOND)
     assert (
         d.describe(7 * SECOND)
-        == "2 of 20 deliveries missing, ends in 24 s, sooner if the target holds no more"
+        == "2 of 20 deliveries missing, ends in 24 s, sooner if the target has none left"
     )
     without = drain()
     assert not without.has_ended({"a": report(received=8), "b": report()}, SECOND)

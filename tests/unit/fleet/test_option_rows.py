@@ -30,6 +30,18 @@ def test_an_option_overrides_the_ini_key_of_its_name_even_if_it_is_empty(tmp_pat
     assert option_or_ini(given, "load_samples") == ("s3://ini", "load_samples (ini)")
 
 
+@pytest.mark.parametrize("spelling", ["--load-broker-mode", "--load-broker"])
+def test_the_broker_mode_has_a_former_spelling_that_help_does_not_show(
+    tmp_path: Path, spelling: str
+) -> None:
+    given = configured(tmp_path, spelling, "process")
+    assert Options.of(given).broker == "process"
+    assert given.getoption(spelling) == "process"
+    shown = given._parser.optparser.format_help()
+    assert "--load-broker-mode" in shown
+    assert "--load-broker=" not in shown
+
+
 def test_options_are_read_in_the_same_way(tmp_path: Path) -> None:
     in_ini = Options.of(configured(tmp_path))
     assert (in_ini.baseline, in_ini.baseline_source) == ("old", "load_baseline (ini)")

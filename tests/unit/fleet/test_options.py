@@ -46,7 +46,7 @@ def test_an_image_needs_a_container_started_by_the_run() -> None:
     assert check_image(None, "process", "mqtt://h:1") is None
     with pytest.raises(
         pytest.UsageError,
-        match="--load-image x: an image runs as a container; leave --load-broker process out",
+        match="--load-image x: an image runs as a container; leave --load-broker-mode process out",
     ):
         check_image("x", "process", None)
     with pytest.raises(

@@ -40,7 +40,7 @@ def test_results_note_that_host_names_were_not_checked(tmp_path: Path) -> None:
         )
 
 
-WITHIN = "100 000 of 100 000 deliveries (100 %) are within one host: their latencies need no relation of clocks"
+WITHIN = "100 000 of 100 000 deliveries (100 %) are within one host: their latencies do not depend on the clocks of several hosts"
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_loopback_has_neither_address_nor_image() -> None:
 @pytest.mark.parametrize(
     ("mark", "options", "named"),
     [
-        ({}, {"broker": "embedded"}, "--load-broker embedded"),
-        ({}, {"broker": "container"}, "--load-broker container"),
+        ({}, {"broker": "embedded"}, "--load-broker-mode embedded"),
+        ({}, {"broker": "container"}, "--load-broker-mode container"),
         ({"broker": "url"}, {"target": "pulsar://line:1"}, "pulsar://line:1"),
         ({"target": "pulsar://mark:1"}, {}, "pulsar://mark:1"),
         ({}, {"image": "line/pulsar"}, "line/pulsar"),
@@ -147,7 +147,7 @@ def test_security_needs_a_broker_that_the_run_starts_as_a_process(
         ),
         (
             {"target": "pulsar://h", "admin": "pulsar://h"},
-            "admin URL 'pulsar://h': it begins with http:// or https://: write http://HOST:8080",
+            "admin URL 'pulsar://h' does not begin with http:// or https://: write http://HOST:8080",
         ),
     ],
 )
@@ -171,7 +171,7 @@ def test_security_of_a_broker_without_it_is_a_usage_error(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("mode", ["auto", "process"])
 def test_security_of_a_broker_started_by_the_run_is_accepted(mode: str) -> None:
-    """With ``--load-broker process`` or auto; without target.security every mode is accepted."""
+    """With ``--load-broker-mode process`` or auto; without target.security every mode is accepted."""
     check_security(*request_with({}, {"broker": mode}, SECURITY, "pulsar"))
     check_security(*request_with({}, {"broker": "embedded"}, "", "pulsar"))
 
@@ -244,7 +244,7 @@ ARTEMIS = "mqtt, broker: artemis"
     [
         ({"target": "mqtt://line:1"}, "mqtt://line:1"),
         ({"image": "line/mosquitto"}, "line/mosquitto"),
-        ({"broker": "container"}, "--load-broker container"),
+        ({"broker": "container"}, "--load-broker-mode container"),
     ],
 )
 def test_a_profile_that_names_its_broker_rejects_another_one(
@@ -300,7 +300,7 @@ def test_a_cluster_is_only_for_processes_that_the_run_starts() -> None:
     check_cluster(*request_with({}, {"broker": "process"}, cluster, driver="pulsar"))
     with pytest.raises(
         UsageError,
-        match=r"^p\.yaml:5: broker\.brokers and bookies .*, not for --load-broker container: leave one of the two out$",
+        match=r"^p\.yaml:5: broker\.brokers and bookies .*, not for --load-broker-mode container: leave one of the two out$",
     ):
         check_cluster(
             *request_with({"cluster_line": 5}, {"broker": "container"}, cluster, driver="pulsar")
@@ -315,6 +315,8 @@ def test_the_address_of_a_profile_does_not_keep_a_cluster_from_starting_as_proce
     text = "broker: {bookies: 3}\ntarget: {url: 'pulsar://h:1', adminUrl: 'http://h'}\n"
     check_cluster(*request_with({}, {"broker": "process"}, text, driver="pulsar"))
     check_cluster(*request_with({"broker": "process"}, {}, text, driver="pulsar"))
-    wanted = "not for pulsar://h:1: leave one of the two out, or run with --load-broker process$"
+    wanted = (
+        "not for pulsar://h:1: leave one of the two out, or run with --load-broker-mode process$"
+    )
     with pytest.raises(UsageError, match=wanted):
         check_cluster(*request_with({}, {}, text, driver="pulsar"))

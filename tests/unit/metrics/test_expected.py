@@ -53,7 +53,7 @@ def test_a_time_slice_has_its_share_of_each_second(
     assert (found.worker, found.seconds.shape) == ("gw0", (0, 4))
 
 
-def test_nothing_by_the_second() -> None:
+def test_a_time_slice_without_evidence_by_second_has_none() -> None:
     """Without evidence by second, a time slice has none."""
     found = WorkerEvidence(worker="a", cpu=0.5, stalled=1, longest_stall=1, gc=1).during(
         0, SECOND, 2 * SECOND

@@ -22,7 +22,7 @@ def streams(*numbers: int) -> np.ndarray:  # type: ignore[type-arg]
 EVEN = np.arange(0, 20 * SECOND, 100 * MILLISECOND)
 
 
-def test_nothing_happened() -> None:
+def test_a_series_without_a_fault_has_its_usual_pause() -> None:
     """The longest time between two answers is the usual one."""
     zeros = np.zeros(len(EVEN), np.int64)
     found = recovery(AT, (zeros, EVEN), (zeros, EVEN, EVEN + MILLISECOND))

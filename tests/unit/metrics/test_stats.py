@@ -72,7 +72,7 @@ def measured(
     return measure(out, got, plan, recorded or Recorded())
 
 
-def test_a_run_without_faults() -> None:
+def test_a_run_without_faults_counts_every_message_once() -> None:
     """Everything offered is sent, acked and received, in order, in time."""
     found = measured(sent(4), received(0, 1, 2, 3), run(4))
     assert found.counts == Counts(

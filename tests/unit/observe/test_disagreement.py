@@ -24,7 +24,7 @@ def test_more_drops_than_missing_messages_is_a_contradiction() -> None:
     assert disagreement(
         counted(math.nan, 1000, 1000, 1150), made_counts(lost=30), 1
     ) == Disagreement(
-        "the broker dropped 150 messages ($SYS/broker/publish/messages/dropped), and 30 are missing by our count:"
+        "the broker dropped 150 messages ($SYS/broker/publish/messages/dropped), and 30 are missing by the run's count:"
         " another client missed the others, or a count is wrong"
     )
 
@@ -59,10 +59,10 @@ def totals(taken: float, given: float, continuous: float = math.nan) -> Telemetr
 def test_a_count_of_the_broker_below_ours_is_a_contradiction() -> None:
     counts = made_counts(acked=1000, received=1900, duplicates=100)
     assert disagreement(totals(999, 2000), counts, 2) == Disagreement(
-        "the broker received 999 messages (pulsar_in_messages_total), and 1 000 were acknowledged to us by our count: one of the two is wrong"
+        "the broker received 999 messages (pulsar_in_messages_total), and 1 000 were acknowledged by the run's count: one of the two is wrong"
     )
     assert disagreement(totals(1000, 1999), counts, 2) == Disagreement(
-        "the broker delivered 1 999 messages (pulsar_out_messages_total), and 2 000 were received by our count: one of the two is wrong"
+        "the broker delivered 1 999 messages (pulsar_out_messages_total), and 2 000 were received by the run's count: one of the two is wrong"
     )
 
 
@@ -94,7 +94,7 @@ def test_a_low_count_of_a_shared_broker_is_certain_only_if_no_counter_was_reset(
 def test_an_uncertain_shortfall_names_the_other_explanation() -> None:
     result = disagreement(totals(999, 2000, 0.0), made_counts(acked=1000), 2, shared=True)
     assert result == Disagreement(
-        "the broker received 999 messages (pulsar_in_messages_total), and 1 000 were acknowledged to us by our count: one of the two is wrong,"
+        "the broker received 999 messages (pulsar_in_messages_total), and 1 000 were acknowledged by the run's count: one of the two is wrong,"
         " or its counter was reset when it loaded a topic again",
         certain=False,
     )

@@ -117,7 +117,7 @@ def test_a_process_that_was_never_seen_is_missing() -> None:
     source = worker_sources({"h1-1": ended})["worker h1-1"]()
     assert [source.read(time.monotonic_ns()) for _ in range(2)] == [{}, {}]
     assert source.missing == [
-        f"worker h1-1: process {ended} is not in /proc, so nothing is known of it"
+        f"worker h1-1: process {ended} is not in /proc, so its use is unknown"
     ]
 
 

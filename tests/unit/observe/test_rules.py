@@ -41,19 +41,19 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
         (
             {"broker__unread": QUEUE + 1, "workers__unsent": 2**20}, {"broker__unread": QUEUE},
-            "broker not reading", "64.0 KiB were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in our sockets, in 10 of 10 samples",
+            "broker not reading", "64.0 KiB were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in the generator's sockets, in 10 of 10 samples",
         ),
         (
             {"workers__unsent": QUEUE + 1, "workers__shut": 0.5, "broker__unread": 20_480}, {"workers__unsent": QUEUE, "workers__shut": 1.0},
-            "broker not reading", "20.0 KiB were unread at mosquitto, which used 0.30 cores; 64.0 KiB more waited in our sockets, in 10 of 10 samples",
+            "broker not reading", "20.0 KiB were unread at mosquitto, which used 0.30 cores; 64.0 KiB more waited in the generator's sockets, in 10 of 10 samples",
         ),
         (
             {"broker__stopped": 1}, {"broker__stopped": 0},
-            "broker not reading", "0 B were unread at mosquitto, which was stopped by a signal; 0 B more waited in our sockets, in 10 of 10 samples",
+            "broker not reading", "0 B were unread at mosquitto, which was stopped by a signal; 0 B more waited in the generator's sockets, in 10 of 10 samples",
         ),
         (
             {"broker__stale": 1, "broker__unread": 900}, {"broker__stale": 0, "broker__unread": 900},
-            "broker not reading", "900 B were unread at mosquitto, which used 0.30 cores; 0 B more waited in our sockets, in 10 of 10 samples",
+            "broker not reading", "900 B were unread at mosquitto, which used 0.30 cores; 0 B more waited in the generator's sockets, in 10 of 10 samples",
         ),
         (
             {"broker__diskWait": 0.3, "broker__written": 2**21}, {"broker__diskWait": 0.29, "broker__written": 2**30},
@@ -101,15 +101,15 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
         (
             {"workers__unsent": QUEUE + 1, "workers__shut": 0.49}, {"workers__unsent": QUEUE, "workers__shut": 0.49},
-            "network", "64.0 KiB waited in our sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+            "network", "64.0 KiB waited in the generator's sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
         ),
         (  # the window that was shut is a relay's, and the broker would read
             {"workers__unsent": 2**20, "workers__shut": 1.0, "broker__relayed": 1}, {"workers__unsent": QUEUE, "workers__shut": 1.0, "broker__relayed": 1},
-            "network", "1.00 MiB waited in our sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+            "network", "1.00 MiB waited in the generator's sockets, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
         ),
         (
             {"broker__unsent": QUEUE + 1}, {"broker__unsent": QUEUE},
-            "network", "64.0 KiB waited in mosquitto's sockets, and no more than 0 B were unread at ours, in 10 of 10 samples",
+            "network", "64.0 KiB waited in mosquitto's sockets, and no more than 0 B were unread in the generator's, in 10 of 10 samples",
         ),
         (
             {"workers__unread": QUEUE + 1}, {"workers__unread": QUEUE},
@@ -199,7 +199,7 @@ def test_evidence_leaves_out_a_column_without_samples() -> None:
     telemetry = made_telemetry(broker__unread=QUEUE + 1, without=("broker.cpu",))
     assert (
         judged(telemetry).evidence
-        == "64.0 KiB were unread at mosquitto; 0 B more waited in our sockets, in 10 of 10 samples"
+        == "64.0 KiB were unread at mosquitto; 0 B more waited in the generator's sockets, in 10 of 10 samples"
     )
 
 
@@ -243,10 +243,10 @@ def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
         for share in (0.9, 0.2)
     )
     assert (shut.conclusion, shut.evidence, shut.missing) == (
-        "broker not reading", "1.00 MiB waited in our sockets because the other side's window was closed; the reason was not sampled, in 10 of 10 samples", missing,
+        "broker not reading", "1.00 MiB waited in the generator's sockets because the other side's window was closed; the reason was not sampled, in 10 of 10 samples", missing,
     )  # fmt: skip
     assert (open_.conclusion, open_.evidence) == (
-        "network", "1.00 MiB waited in our sockets, and the other side's window was closed for no more than 20 % of the time, in 10 of 10 samples",
+        "network", "1.00 MiB waited in the generator's sockets, and the other side's window was closed for no more than 20 % of the time, in 10 of 10 samples",
     )  # fmt: skip
 
 
@@ -260,11 +260,11 @@ def test_our_sockets_are_the_evidence_about_a_remote_broker() -> None:
         ({"unread": 2**20}, "subscriber", "1.00 MiB were unread at subscribers on host h2; 0 B more waited at mosquitto, in 10 of 10 samples"),
         (
             {"unsent": 2**20, "shut": 0.1}, "network",
-            "1.00 MiB waited in our sockets on host h2, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
+            "1.00 MiB waited in the generator's sockets on host h2, and no more than 0 B were unread at mosquitto, in 10 of 10 samples",
         ),
         (
             {"unsent": 2**20, "shut": 0.9}, "broker not reading",
-            "0 B were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in our sockets on host h2, in 10 of 10 samples",
+            "0 B were unread at mosquitto, which used 0.30 cores; 1.00 MiB more waited in the generator's sockets on host h2, in 10 of 10 samples",
         ),
     ],
 )  # fmt: skip

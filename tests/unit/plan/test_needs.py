@@ -113,13 +113,13 @@ REASONS = [
     (
         25_000,
         True,
-        f"a worker would have 25,101 {LIMIT}: 2 workers (-n) would do, or raise it",
+        f"a worker would have 25,101 {LIMIT}: 2 workers (-n) are enough, or raise it",
         f"the broker would have 25,101 {LIMIT}: raise it, or have the broker elsewhere",
     ),
     (
         30_000,
         False,
-        f"a worker would have 30,101 {LIMIT}: 2 workers (-n) would do, or raise it",
+        f"a worker would have 30,101 {LIMIT}: 2 workers (-n) are enough, or raise it",
         f"{PORTS}: widen it, or use more machines",
     ),
 ]

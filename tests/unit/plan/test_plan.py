@@ -181,7 +181,7 @@ def test_prod_2m_needs_64_gb_a_second() -> None:
     assert [phase.duration for phase in plan.phases] == [5 * MINUTE, HOUR]
     reasons = " ".join(overload_reasons([plan], HERE))
     assert "this machine has 2" in reasons
-    assert "workers (-n) would do" in reasons
+    assert "workers (-n) are enough" in reasons
     assert plan.scale is None
 
 

@@ -57,8 +57,12 @@ def items(pytester: pytest.Pytester, source: str) -> list[pytest.Item]:
         ("'small'", LoadMark(profile="small")),
         ("profile='small', live=True", LoadMark(profile="small", live=True)),
         (
-            "'small', broker='url', target='mqtt://h:1'",
-            LoadMark(profile="small", broker="url", target="mqtt://h:1"),
+            "'small', broker_mode='url', target='mqtt://h:1', admin_url='http://h'",
+            LoadMark(profile="small", broker_mode="url", target="mqtt://h:1", admin_url="http://h"),
+        ),
+        (
+            "'small', broker='url', admin='http://h'",
+            LoadMark(profile="small", broker_mode="url", admin_url="http://h"),
         ),
     ],
 )
@@ -78,7 +82,14 @@ def test_a_mark_has_its_profile_by_position_or_name(
         ("@pytest.mark.load('a', 'b')\ndef test_it(load): ...", "needs one profile"),
         ("@pytest.mark.load('a', profile='a')\ndef test_it(load): ...", "needs one profile"),
         ("@pytest.mark.load('a', search=3)\ndef test_it(load): ...", "search=True"),
-        ("@pytest.mark.load('small', broker='docker')\ndef test_it(load): ...", "broker"),
+        (
+            "@pytest.mark.load('small', broker_mode='docker')\ndef test_it(load): ...",
+            "broker_mode='docker'",
+        ),
+        (
+            "@pytest.mark.load('small', broker='url', broker_mode='url')\ndef test_it(load): ...",
+            "has broker and broker_mode, which are the same: remove broker",
+        ),
         ("@pytest.mark.load(3)\ndef test_it(load): ...", "profile"),
         ("@pytest.mark.load('small', live='yes')\ndef test_it(load): ...", "live"),
         (

@@ -311,11 +311,11 @@ WRONG_MIXES = [
     ("  []", "5:3: messageSizeDistribution: a list is not a mapping"),
     (
         '  "256-0": 1',
-        "5:3: messageSizeDistribution.256-0: size range '256-0' is empty (it holds sizes from 256 up to, but without, 0; the larger goes second)",
+        "5:3: messageSizeDistribution.256-0: size range '256-0' is empty (the second size, which is excluded, must be above 256)",
     ),
     (
         '  "64-64": 1',
-        "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (it holds sizes from 64 up to, but without, 64; the larger goes second)",
+        "5:3: messageSizeDistribution.64-64: size range '64-64' is empty (the second size, which is excluded, must be above 64)",
     ),
     (
         '  "big": 1',

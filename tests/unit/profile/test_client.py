@@ -50,7 +50,7 @@ def test_the_native_client_is_the_default_if_there_is_one() -> None:
 @pytest.mark.parametrize("more", [{}, {"compression": "LZ4"}])
 def test_the_client_in_the_profile_is_chosen(client: str, more: dict[str, Any]) -> None:
     """Keys that it lacks are reported as not applied, or are errors under strictTuning."""
-    assert choice(name="pulsar", client=client, **more) == (client, "the profile asks for it")
+    assert choice(name="pulsar", client=client, **more) == (client, "set in the profile")
 
 
 @pytest.mark.parametrize("given", [{}, {"client": "library"}])
@@ -91,7 +91,7 @@ def test_the_plan_shows_the_client_and_the_reason() -> None:
     for driver, said in (
         (
             {"name": "pulsar", "client": "library"},
-            ["client       library: the profile asks for it"],
+            ["client       library: set in the profile"],
         ),
         ({"name": "mqtt"}, ["client       native: the default: it costs less CPU for a message"]),
         ({"name": "loopback"}, []),

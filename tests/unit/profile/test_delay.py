@@ -73,9 +73,9 @@ def test_the_implicit_bound_on_earliness_is_a_tick(lines: tuple[str, ...], allow
     (("slo: {lateness: {p99: 1s}}\n", RELAY), "5: slo.lateness: no message is delayed (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),
     (("slo: {delayedIndexBytesPerMessage: 2.5}\n", RELAY), "5: slo.delayedIndexBytesPerMessage: no message is delayed (write deliverAfter: 10s, or deliverAfter: {min: 1s, max: 60s})"),
     ((AFTER, "subscriptionsPerTopic: 64\n", RELAY), "5: deliverAfter: cannot be combined with 64 subscriptions of a topic or more (remove one of them)"),
-    ((AFTER, "slo: {earliness: {max: 0s}}\n", SHARED), '6: slo.earliness: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
-    ((AFTER, "slo: {earliness: {max: 0.0ms}}\n", SHARED), '6: slo.earliness: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
-    ((AFTER, "slo: {earliness: {max: {max: 0 min}}}\n", SHARED), '6: slo.earliness: 0 can hold in strict mode alone; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
+    ((AFTER, "slo: {earliness: {max: 0s}}\n", SHARED), '6: slo.earliness: 0 can be met in strict mode only; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
+    ((AFTER, "slo: {earliness: {max: 0.0ms}}\n", SHARED), '6: slo.earliness: 0 can be met in strict mode only; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
+    ((AFTER, "slo: {earliness: {max: {max: 0 min}}}\n", SHARED), '6: slo.earliness: 0 can be met in strict mode only; otherwise Pulsar delivers up to a tick early (write broker: {settings: {isDelayedDeliveryDeliverAtTimeStrict: "true"}}, or {max: 1s})'),
     ((AFTER, SHARED, f"broker: {{settings: {{{TICK}: 0}}}}\n"), f"7: {TICK}: '0' is not a number of milliseconds above 0 (write 1000)"),
 ])  # fmt: skip
 def test_a_wrong_delay_is_an_error(lines: tuple[str, ...], problem: str) -> None:

@@ -168,7 +168,7 @@ def test_a_wrong_value_is_an_error_with_the_valid_ones(lines: str, line: str) ->
         ),
         (
             "drainProducerRate: 0",
-            "unknown key 'drainProducerRate' (there is none: consumerBacklogSizeGB drains at producerRate; a live test",
+            "unknown key 'drainProducerRate' (not supported: consumerBacklogSizeGB drains at producerRate; a live test",
         ),
         (
             "nameFormat: a",

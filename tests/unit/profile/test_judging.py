@@ -161,7 +161,7 @@ OBJECTIVES = [
     (
         "topics: 1",
         "throughput: 120%",
-        "6:19: slo.throughput: '120%' is more than all (write 100% or less)",
+        "6:19: slo.throughput: '120%' is above 100% (write 100% or less)",
     ),
     (
         "topics: 1",

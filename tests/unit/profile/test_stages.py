@@ -275,7 +275,7 @@ def test_a_stage_has_no_custom_metrics() -> None:
     text = HEAD + "stages:\n  - {duration: 1s, slo: {custom: {gold.p99: 5ms}}}\n"
     with pytest.raises(
         ProfileError,
-        match=r"p.yaml:5:\d+: stages.0.slo.custom: .*of the whole run.*write it in the profile's own slo",
+        match=r"p.yaml:5:\d+: stages.0.slo.custom: .*cover the whole run.*write it in the profile's own slo",
     ):
         profile.loads(text, "p.yaml")
 

@@ -60,11 +60,11 @@ YAML_TRAPS = [
     ),
     (
         'name: a\ndescription: "\\ud83d"',
-        'p.yaml:2:14: description: half of a surrogate pair is no character (write the whole character, "\\U0001F600")',
+        'p.yaml:2:14: description: half of a surrogate pair is not a character (write the whole character, "\\U0001F600")',
     ),
     (
         'stages: {"\\udc00": 1}',
-        "p.yaml:1:10: half of a surrogate pair is no character (write the whole character)",
+        "p.yaml:1:10: half of a surrogate pair is not a character (write the whole character)",
     ),
     ("slo: {loss: 0, loss: 1}", "p.yaml:1:16: duplicate key 'loss', first in line 1 (remove one)"),
 ]

@@ -146,7 +146,7 @@ CONFLICTS = [
     ),
     (
         "topic: t",
-        "5:8: topic: 't' is no topic of Pulsar's (write persistent://tenant/namespace/name)",
+        "5:8: topic: 't' is not a topic of Pulsar (write persistent://tenant/namespace/name)",
     ),
     (
         "topic: non-persistent://a/b/c",

@@ -185,23 +185,26 @@ def holds(whole: Any, part: Any) -> bool:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "is no results document of version 3 to 4: version 2"),
-        ({"version": "4"}, "is no results document of version 3 to 4: version '4'"),
-        ({"unheardOf": 1}, "is no results document: unheardOf: "),
-        ({"seed": 7.5}, "is no results document: seed: Input should be a valid integer"),
+        ({"version": 2}, "is not a results document of version 3 to 4: version 2"),
+        ({"version": "4"}, "is not a results document of version 3 to 4: version '4'"),
+        ({"unheardOf": 1}, "is not a results document: unheardOf: "),
+        ({"seed": 7.5}, "is not a results document: seed: Input should be a valid integer"),
         (
             {"scale": {"factor": 0.5, "changes": {}, "more": 1}},
-            "is no results document: scale.more: ",
+            "is not a results document: scale.more: ",
         ),
         (
             {"verdict": {"outcome": "good", "reasons": [], "findings": []}},
-            "is no results document: verdict.outcome: ",
+            "is not a results document: verdict.outcome: ",
         ),
         (
             {"verdict": {"outcome": "met", "reasons": []}},
-            "is no results document: verdict.findings: Field required",
+            "is not a results document: verdict.findings: Field required",
         ),
-        ({"broker": {"restarts": [{"down": 1, "ready": 2.5}]}}, "is no results document: broker"),
+        (
+            {"broker": {"restarts": [{"down": 1, "ready": 2.5}]}},
+            "is not a results document: broker",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(change: dict[str, Any], message: str) -> None:
@@ -211,5 +214,5 @@ def test_a_wrong_value_is_named_with_its_place(change: dict[str, Any], message: 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null"])
 def test_other_text_is_no_document(text: str) -> None:
-    with pytest.raises(ValueError, match="cannot be read|is no results document"):
+    with pytest.raises(ValueError, match="cannot be read|is not a results document"):
         parse_document(text)

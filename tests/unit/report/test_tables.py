@@ -28,3 +28,8 @@ def test_markdown_has_a_rule_for_each_column() -> None:
         "| a | b | 7 |",
         "|  | c | 1000 |",
     ]
+
+
+def test_without_an_alignment_all_columns_but_the_first_are_numbers() -> None:
+    table = Table(head=("name", "count", "share"), rows=[])
+    assert list(markdown_lines(table)) == ["| name | count | share |", "|---|--:|--:|"]

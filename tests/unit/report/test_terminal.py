@@ -425,7 +425,7 @@ def test_a_document_has_lateness_only_with_delays() -> None:
 
 def test_the_summary_has_rows_for_lateness() -> None:
     text = "\n".join(terminal.summary_lines(document(**DELAYED)))
-    assert "after due" in text and "before due" in text
+    assert "lateness" in text and "earliness" in text
     assert "7 copies after one that is due more than a tick later" in text
     assert "index      2.5 B a message, 2.44 KiB for 1 000 delayed" in text
     assert "due more than a tick" not in "\n".join(terminal.summary_lines(document()))

@@ -28,6 +28,13 @@ def test_latencies_are_durations() -> None:
     assert run.end_to_end.percentile(99.99).label == "end-to-end p99.99"
 
 
+def test_former_names_of_properties_have_the_same_values() -> None:
+    run = load(counts={"lost": 2, "received": 99_998}, buckets=(made_bucket("0-256", lost=3),))
+    assert run.end_to_end.p999 == run.end_to_end.p99_9
+    assert (run.lost, run.loss) == (2, 2)
+    assert run.bucket("0-256").lost == run.bucket("0-256").loss == 3
+
+
 def test_missing_values_raise_no_data() -> None:
     """Absent latencies, too few samples, order that is not applicable, loss of nothing."""
     run = load(

@@ -108,7 +108,7 @@ def test_a_message_keeps_no_worker_busier_than_another(
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 16), (2, 17), (4, 19), (16, 31)])
-def test_rows_of_a_thousand_subscriptions(workers: int, expected: int) -> None:
+def test_workers_of_a_broadcast_need_few_rows(workers: int, expected: int) -> None:
     """With consumers in round robin they would be 16 for each worker."""
     topology = broadcast(1000)
     assert (

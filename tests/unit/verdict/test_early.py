@@ -238,7 +238,7 @@ class TestEndedEarly:
             "drift.throughput",
         ]
 
-    def test_it_is_never_met(self) -> None:
+    def test_a_run_that_ended_early_is_never_met(self) -> None:
         """Whatever the part that ran says: the end was certain."""
         verdict = self.judged({"endToEndLatency": {"p99": "10s"}})
         assert verdict.outcome is Outcome.MISSED

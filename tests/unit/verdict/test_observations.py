@@ -78,7 +78,7 @@ def test_a_count_is_a_share_of_messages_or_deliveries(
         ({"loss": 0}, {"counts": {"acked": 0}}, "nothing was acknowledged, so no delivery was due"),
         ({"loss": 0}, {"subscriptions": 0}, "not applicable: nothing subscribes in this run"),
         ({"outOfOrder": 0}, {"counts": {"out_of_order": None}}, "order is not applicable to this subscription type"),
-        ({"foreign": 0}, {"counts": {"foreign": None}}, "whether foreign messages came in this stage is not known"),
+        ({"foreign": 0}, {"counts": {"foreign": None}}, "it is unknown whether foreign messages arrived in this stage"),
         ({"backlogDrain": "1min"}, {}, "no backlog was built, or its drain was not seen"),
         ({"publishLatency": {"max": "1s"}}, {"publish": None}, "nothing was acknowledged, or acknowledgement is not applicable"),
         ({"sendDelay": {"mean": "1s"}}, {"send_delay": None}, "nothing was sent"),
@@ -232,13 +232,13 @@ def test_a_drain_that_was_given_up_is_only_known_to_be_longer(
     found = seen({"backlogDrain": bound}, run(backlog=given_up))
     assert found.value == value
     assert found.basis.endswith(
-        "NOT drained: 2 000 of 9 000 deliveries still waiting after 5.00 µs, 100 would do"
+        "NOT drained: 2 000 of 9 000 deliveries still waiting after 5.00 µs, at most 100 are allowed"
     )
 
 
 def test_a_backlog_that_did_not_shrink_is_never_drained() -> None:
     """However long the bound is."""
-    basis = "NOT drained: 9 001 of 9 000 deliveries still waiting after 5.00 µs, 100 would do"
+    basis = "NOT drained: 9 001 of 9 000 deliveries still waiting after 5.00 µs, at most 100 are allowed"
     stuck = Backlog(**DRAIN, drain=math.inf, drained=False, left=9001, waited=5000)
     for bound in ("1s", "1ns"):
         assert seen({"backlogDrain": bound}, run(backlog=stuck)) == (math.inf, 9000, basis)

@@ -133,7 +133,7 @@ def test_a_longer_confirmation_asks_for_the_longer_holds_rate(
     assert sum(step.ask.purpose == "confirm" for step in peak.steps) <= MOST_CONFIRMATIONS
 
 
-def test_the_example_of_20_000_messages_a_second() -> None:
+def test_a_search_finds_20_000_messages_a_second_from_any_start() -> None:
     """Ten starting points, all within 3 %, and the fake clock shows what it costs."""
     for start in (100, 300, 1000, 5000, 19_000, 20_000, 21_000, 50_000, 400_000, 10_000):
         broker = Broker(TokenBucket(20_000, 200), 100 * MILLISECOND, 99)

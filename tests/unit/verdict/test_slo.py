@@ -546,7 +546,7 @@ def test_foreign_messages_of_a_stage_are_unknown() -> None:
     found = finding({"foreign": 0}, made(counts={"foreign": None}))
     assert (found.outcome, found.text) == (
         Outcome.NO_DATA,
-        "foreign: whether foreign messages came in this stage is not known",
+        "foreign: it is unknown whether foreign messages arrived in this stage",
     )
 
 

@@ -241,7 +241,7 @@ class PulsarConsumer:
 
     :param client: the client's ``_pulsar.Consumer``.
     :param order: message → the group in which order is judged; None: only the stream.
-    :param gone: called with the reason why the consumer cannot go on.
+    :param gone: called with the reason why the consumer failed.
     :param partitions: the partitions of its topic.
     :ivar thread: exists after :meth:`start`.
     """
@@ -278,7 +278,7 @@ class PulsarConsumer:
         self.thread.start()
 
     def run(self, place: int, copies: deque[Copy]) -> None:
-        """Receive, timestamp and acknowledge, until closed or told to leave."""
+        """Receive, timestamp and acknowledge, until it is closed or leaves."""
         try:
             while not (self._closing or self._leaving):
                 try:

@@ -40,7 +40,7 @@ def test_bundles_are_those_of_the_runs_namespace() -> None:
         (HERE, MqttSettings(), {}, "load.bundles: only Pulsar has bundles, not the driver mqtt"),
         (
             TargetAddress(url="pulsar://h:6650"), PulsarSettings(), {},
-            f"load.bundles: bundles are seen and split by the admin REST, and pulsar://h:6650 comes without one: {REMEDY}",
+            f"load.bundles needs the admin REST, and pulsar://h:6650 has none: {REMEDY}",
         ),
         (HERE, PulsarSettings(), {"topics": 1, "name": "persistent://a/b/c"}, "load.bundles: persistent://a/b/c is in a namespace that is not the run's: leave topic out"),
     ],

@@ -226,7 +226,7 @@ def test_every_position_has_a_name(prefix: str, wanted: int) -> None:
 
 @pytest.mark.parametrize("wanted", [-1, LAST + 1])
 def test_a_number_that_is_no_position_is_an_error(wanted: int) -> None:
-    with pytest.raises(ValueError, match=rf"{wanted} is no position: 0 to 4294967295"):
+    with pytest.raises(ValueError, match=rf"{wanted} is not a position: 0 to 4294967295"):
         suffix("t", wanted)
 
 

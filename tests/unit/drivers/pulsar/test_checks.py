@@ -22,7 +22,7 @@ def rejected(driver: str, more: str = "") -> str:
 @pytest.mark.parametrize(
     ("driver", "problem"),
     [
-        ("{name: pulsar, chunkingEnabled: true}", "p.yaml:5:41: driver.chunkingEnabled: no batch is cut into chunks (write batchingEnabled: false)"),
+        ("{name: pulsar, chunkingEnabled: true}", "p.yaml:5:41: driver.chunkingEnabled: batches are not cut into chunks (write batchingEnabled: false)"),
         (
             "{name: pulsar, chunkingEnabled: true, batchingEnabled: false, topicType: non-persistent}",
             "driver.chunkingEnabled: messages to non-persistent topics are not cut into chunks (write topicType: persistent)",
@@ -54,7 +54,7 @@ def test_a_key_for_chunks_is_rejected_without_chunks() -> None:
     [
         (
             "orders",
-            "topic: 'orders' is no topic of Pulsar's (write persistent://tenant/namespace/name)",
+            "topic: 'orders' is not a topic of Pulsar (write persistent://tenant/namespace/name)",
         ),
         ("persistent://a//c", "write persistent://tenant/namespace/name"),
         ("topic://a/b/c", "is a scalable topic of Pulsar 5, which no client of this package"),

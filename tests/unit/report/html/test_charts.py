@@ -122,9 +122,9 @@ def test_delayed_messages_that_came_early_rank_first() -> None:
     assert found.percentile(10) == -math.inf
     assert found.percentile(50) == written.percentiles["p50"]
     assert found.percentile(90) == math.inf
-    told = curve_chart("lateness", "run-1", {"after due": found})
+    told = curve_chart("lateness", "run-1", {"lateness": found})
     assert told is not None
-    assert "after due p50 400 ms, p99 never" in told["summary"]
+    assert "lateness p50 400 ms, p99 never" in told["summary"]
 
 
 def test_a_latency_without_a_histogram_has_no_distribution() -> None:

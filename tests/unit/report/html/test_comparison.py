@@ -129,7 +129,7 @@ def test_differences_of_incomparable_runs_are_listed() -> None:
     found = shown(run(compared(comparable=False, forced=True, differences=differs, blocks=None)))
     assert "The two runs are not comparable; judged anyway, as requested." in found.words
     assert ["cores", "2", "16", "yes"] in found.rows
-    assert "Figures of both runs; noise is not known" in found.words
+    assert "Figures of both runs; noise is unknown" in found.words
 
 
 def test_a_missing_baseline_has_a_reason() -> None:
