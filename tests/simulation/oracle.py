@@ -152,13 +152,15 @@ def _offered(facts: Facts) -> Iterator[Violation]:
 def _due_times(facts: Facts, due: Due) -> Iterator[Violation]:
     """Compare the intended time of each message with the profile. Left out where some were dropped: their times are unknown."""
     reached = 0
+    largest = max((sent.size for sent in facts.messages), default=0)
     for sent in sorted(facts.messages, key=lambda sent: sent.intended):
         time = sent.intended - facts.phase.start
         asked = due.amount(time)
         # Rates are exact to a thousandth of a message per second, instants to a nanosecond.
         allowed = 0.05 + due.error + 1e-3 * time / SECOND
         if due.in_bytes:
-            allowed = 2 + 0.05 * due.error + asked * 1e-6
+            # Of messages that are due at one instant, any may be the first: one message (read-a-verdict.md).
+            allowed = 2 + largest + 0.05 * due.error + asked * 1e-6
         if abs(asked - reached) > allowed:
             what = "bytes" if due.in_bytes else "messages"
             yield Violation(
@@ -730,7 +732,10 @@ def check_blame(played: Played, calm: Played | None) -> list[Violation]:
     """Compare a world with the same world and a perfect generator. :param calm: None if the world's generator is perfect."""
     found = list(_limits(played))
     reasons = (played.results or {}).get("verdict", {}).get("reasons", [])
-    if played.outcome == "generator-limited" and calm is None:
+    limits = played.world.profile.get("generator", {})
+    is_fine = any(span_of(value) <= CHANGED for value in limits.values() if isinstance(value, str))
+    # A limit of a tick or two is exceeded by any engine.
+    if played.outcome == "generator-limited" and calm is None and not is_fine:
         found.append(
             Violation("blame.generator", f"the generator is perfect: {'; '.join(reasons)}")
         )
