@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from simulation import laws
+from simulation.margins import within_margins
 from simulation.oracle import check_blame, check_truth
 from simulation.player import play
 from simulation.violation import Violation
@@ -81,7 +82,7 @@ def judge(
         world=world,
         played=played,
         calm=calm,
-        violations=tuple(violations),
+        violations=tuple(_certain(violations, played, calm)),
         seconds=time.process_time() - started,
     )
 
@@ -113,6 +114,16 @@ def imperfect(world: World) -> bool:
     """Return whether the generator has a fault, or a host whose clock is not true."""
     perfect = world.without_generator_faults()
     return bool(world.of_side(GENERATOR)) or world.hosts != perfect.hosts
+
+
+def _certain(
+    violations: list[Violation], played: Played | None, calm: Played | None
+) -> Iterator[Violation]:
+    """Yield the violations without those of blame that the margins explain."""
+    is_close = played is not None and calm is not None and within_margins(played, calm)
+    for violation in violations:
+        if not (is_close and violation.rule in ("blame.target", "blame.hidden")):
+            yield violation
 
 
 def _empty(folder: Path) -> Path:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pytest_loadtest.profile import loads
-from simulation.coverage import Coverage, objectives, workloads
+from simulation.coverage import Coverage, at_fault, objectives, workloads
 from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SURVIVED, draw
 from simulation.world import KINDS, SECOND, World, world_from
 
@@ -75,6 +75,12 @@ def test_a_document_is_read_back_as_the_same_world(worlds: list[World]) -> None:
 def test_half_of_the_worlds_are_calm_or_stormy(worlds: list[World]) -> None:
     quiet = sum(world.tag in ("calm", "stormy") for world in worlds)
     assert 0.4 < quiet / len(worlds) < 0.6
+
+
+def test_at_most_a_third_of_the_worlds_have_two_at_fault(worlds: list[World]) -> None:
+    """Where target and generator are at fault, two outcomes are right, so that such a world proves less."""
+    both = sum(at_fault(world) == "both" for world in worlds)
+    assert 0 < both / len(worlds) < 1 / 3
 
 
 def test_a_calm_world_has_no_fault_and_a_stormy_one_none_that_ends_a_run(
