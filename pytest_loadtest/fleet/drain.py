@@ -1,5 +1,4 @@
-"""The end of a phase, decided by what all workers together have sent, got acknowledged and
-received.
+"""The end of a phase, by what all workers together have sent, got acknowledged and received.
 
 Used by the controller only: the rendezvous passes each progress report to the drain of its
 workload, under its lock, and ends the phase on all workers once :meth:`Drain.has_ended`. A phase
@@ -27,7 +26,8 @@ GRACE = 250_000_000
 QUIET = 5_000_000_000
 # ns between two questions to the target, and how many times as long as it took to answer: its
 # answers cost CPU that deliveries need.
-ASK_EVERY, ASK_SHARE = 1_000_000_000, 10
+ASK_EVERY = 1_000_000_000
+ASK_SHARE = 10
 
 
 class Drain:
@@ -43,12 +43,10 @@ class Drain:
         self, phase: str, members: int, deliveries: int, timeout: int, *, can_ask: bool = False
     ) -> None:
         self.phase = phase
-        self._members, self._deliveries, self._timeout, self._can_ask = (
-            members,
-            deliveries,
-            timeout,
-            can_ask,
-        )
+        self._members = members
+        self._deliveries = deliveries
+        self._timeout = timeout
+        self._can_ask = can_ask
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
@@ -59,15 +57,17 @@ class Drain:
         self._answer: Undelivered | None = None
 
     def has_ended(self, progress: Mapping[str, Progress], now: int) -> bool:
-        """Return whether the phase is over. :param progress: the latest report of each worker."""
+        """Return whether the phase is over.
+
+        :param progress: the latest report of each worker.
+        """
         reports = [p for p in progress.values() if p.phase == self.phase]
         if len(reports) < self._members or any(p.sending for p in reports):
             return False
         self._since = self._since or now
-        received, due = self._counts = (
-            sum(p.received for p in reports),
-            self._deliveries * sum(p.acked for p in reports),
-        )
+        received = sum(p.received for p in reports)
+        due = self._deliveries * sum(p.acked for p in reports)
+        self._counts = (received, due)
         if self._nothing_can_come(reports, now):
             return True
         # A message that was answered as failed may be delivered all the same: its copy is not due,
@@ -84,8 +84,9 @@ class Drain:
     # --- the target's own answer
 
     def _nothing_can_come(self, reports: Sequence[Progress], now: int) -> bool:
-        """Return whether the target's last answer proves that no copy can arrive that is not in a
-        worker's driver already.
+        """Return whether the target's last answer proves that no further copy can arrive.
+
+        Copies that are in a worker's driver already have arrived.
         """
         # From this point on the target gets no message of the run any more, because each was sent
         # once and answered. A message that failed or was sent again may still be in a broken
@@ -102,10 +103,9 @@ class Drain:
         return self._answer.handed_over in (None, sum(p.taken for p in reports))
 
     def asks(self, now: int) -> bool:
-        """Return whether the target should be asked now for what it has yet to deliver; then
-        :meth:`answered` must follow.
+        """Return whether the target should be asked now for what it has yet to deliver.
 
-        Called under the rendezvous' lock. The first question waits as long as a complete drain
+        Called under the rendezvous' lock; if true, :meth:`answered` must follow. The first question waits as long as a complete drain
         lasts, so that most phases ask none.
         """
         if not self._can_ask or self._asking or self._settled_since is None:
@@ -121,22 +121,26 @@ class Drain:
         :param undelivered: None: unknown.
         :param asked: time of the question, ns.
         """
-        self._answer, self._ask_at = undelivered, now + max(ASK_EVERY, ASK_SHARE * (now - asked))
+        self._answer = undelivered
+        self._ask_at = now + max(ASK_EVERY, ASK_SHARE * (now - asked))
         self._asking = False
 
     def describe(self, now: int) -> str | None:
-        """Return what the drain waits for and until when; None while messages are sent, and if it
-        only waits a moment.
+        """Return what the drain waits for and until when.
+
+        None while messages are sent, and if it only waits a moment.
         """
         received, due = self._counts
         if self._since is None:
             return None
         end = self._since + self._timeout
         if received < due:
-            what = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
+            reason = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
         elif self._doubtful and self._complete is not None:
-            what, end = "second copies may hide missing ones", min(end, self._complete[0] + QUIET)
+            reason = "second copies may hide missing ones"
+            end = min(end, self._complete[0] + QUIET)
         else:
             return None
         early = ", sooner if the target has none left" if self._can_ask else ""
-        return f"{what}, ends in {max(-((now - end) // SECOND), 0)} s{early}"
+        seconds = max(-((now - end) // SECOND), 0)
+        return f"{reason}, ends in {seconds} s{early}"

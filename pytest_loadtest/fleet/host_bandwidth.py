@@ -1,7 +1,7 @@
-"""The bandwidth from a host to a target, for ``doctor --hosts FILE --target URL --bandwidth``: the
-bytes that the target acknowledges.
+"""The bandwidth from a host to a target: the bytes that the target acknowledges.
 
-The host sends as fast as the target accepts messages, through this package's driver, to a topic of
+``doctor --hosts FILE --target URL --bandwidth`` starts a process on each host, whose main thread
+calls this module. The host sends as fast as the target accepts messages, through this package's driver, to a topic of
 its own without subscriptions. Only payloads of acknowledged messages count, up to the last
 acknowledgement: they have crossed the network, and the target has taken them. So the result is a
 lower bound on what network, target and one process of this host carry together. A first round,
@@ -37,8 +37,10 @@ SIZE: Final = 64 << 10
 every broker with its default limits.
 """
 STREAMS: Final = 4
-WARMUP, WARMUP_BYTES = 1 * SECOND, 1 << 30
-DURATION, MOST_BYTES = 3 * SECOND, 4 << 30
+WARMUP = 1 * SECOND
+WARMUP_BYTES = 1 << 30
+DURATION = 3 * SECOND
+MOST_BYTES = 4 << 30
 """The end of a round: whichever comes first."""
 DRAIN: Final = 10 * SECOND
 """ns to wait for the acknowledgements of what was sent."""
@@ -75,7 +77,10 @@ class BandwidthRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """A measured bandwidth. :param cpu: cores that this host's process used."""
+    """A measured bandwidth.
+
+    :param cpu: cores that this host's process used.
+    """
 
     bits_per_second: float
     cpu: float
@@ -115,9 +120,10 @@ def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
         driver.open_producers(range(STREAMS))
         flood = _Flood(driver)
         first = flood.round(WARMUP, WARMUP_BYTES)
-        # Late acknowledgements of the first round would count in the second one: then the first one
-        # is the result.
-        return flood.round(DURATION, MOST_BYTES) if flood.drained else first
+        if not flood.drained:
+            # Late acknowledgements of this round would count in the next one.
+            return first
+        return flood.round(DURATION, MOST_BYTES)
     finally:
         driver.close()
         driver.cleanup()
@@ -141,10 +147,14 @@ class _Flood:
     def round(self, duration: int, most: int) -> Bandwidth:
         """Send for ``duration`` ns, or ``most`` bytes, and wait for the answers.
 
-        :raises TargetError: a connection was lost. :raises NoData: nothing was acknowledged.
+        :raises TargetError: a connection was lost.
+        :raises NoData: nothing was acknowledged.
         """
-        begun, start, cpu = self._taken, time.monotonic_ns(), time.process_time_ns()
-        last, acked = start, 0
+        begun = self._taken
+        start = time.monotonic_ns()
+        cpu = time.process_time_ns()
+        last = start
+        acked = 0
         while (now := time.monotonic_ns()) < start + duration + DRAIN:
             sends = now < start + duration and (self._taken - begun) * SIZE < most
             if sends:
@@ -175,9 +185,10 @@ class _Flood:
         if not len(self._rows):
             self._rows = np.arange(self._offered, self._offered + _BURST)
             self._offered += _BURST
-        rejected = self._driver.send(_burst(self._rows))
-        self._taken += len(self._rows) - (0 if rejected is None else len(rejected))
-        self._rows = self._rows[:0] if rejected is None else self._rows[rejected]
+        offered = self._rows
+        rejected = self._driver.send(_burst(offered))
+        self._rows = offered[:0] if rejected is None else offered[rejected]
+        self._taken += len(offered) - len(self._rows)
 
 
 def _burst(rows: NDArray[np.int64]) -> Burst:

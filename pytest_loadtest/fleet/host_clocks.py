@@ -1,5 +1,4 @@
-"""The clocks of other hosts: exchanges of times with the controller, and the relation between the
-clocks computed from them.
+"""The clocks of other hosts: exchanges of times, and the relation of clocks computed from them.
 
 Exchanges use the channel that each worker has anyway. One worker of each host answers for all of
 them, in the thread that receives the channel's messages, so that load does not stop for it. Workers
@@ -74,23 +73,22 @@ class HostClocks:
         send: Callable[[str, ControllerMessage], None],
         disconnect: Callable[[str], None] = lambda host: None,
     ) -> None:
-        self._send, self._disconnect = send, disconnect
+        self._send = send
+        self._disconnect = disconnect
         self.hosts: dict[str, str] = {}
         self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
         self._exchanges: dict[str, list[ClockExchange]] = {}
-        self._lock = (
-            threading.Lock()
-        )  # one burst at a time: exchanges of one host would delay those of another
+        # One burst at a time: exchanges of one host would delay those of another.
+        self._lock = threading.Lock()
         self._number = 0
 
     def add(self, worker: str, host: str) -> None:
         """Add a worker that is on another host."""
-        self.hosts[worker], self._answers[worker] = host, queue.SimpleQueue()
+        self.hosts[worker] = host
+        self._answers[worker] = queue.SimpleQueue()
 
     def remove(self, worker: str) -> str | None:
-        """Remove a worker that is gone; return its host, or None for a worker on the controller's
-        host.
-        """
+        """Remove a worker that is gone; return its host, None if it is the controller's."""
         return self.hosts.pop(worker, None)
 
     def receive(self, worker: str, number: int, host_time: int) -> None:
@@ -98,22 +96,23 @@ class HostClocks:
         self._answers[worker].put((number, host_time, time.monotonic_ns()))
 
     def ask(self, count: int = BURST) -> int:
-        """Make a burst of exchanges with every host, between two phases; return the instant at
-        which it began, ns.
+        """Make a burst of exchanges with every host, between two phases.
 
+        :returns: the instant at which it began, ns.
         :raises NoData: a host does not answer.
         """
         with self._lock:
             began = time.monotonic_ns()
             for host, worker in self._answering():
-                self._exchanges.setdefault(host, []).extend(
-                    self._exchange(worker, host) for _ in range(count)
-                )
+                exchanges = self._exchanges.setdefault(host, [])
+                for _ in range(count):
+                    exchanges.append(self._exchange(worker, host))
         return began
 
     def ask_under_load(self) -> None:
-        """Make a small burst with every host, of which the fastest exchange is kept; nothing if
-        another thread makes a burst just now.
+        """Make a small burst with every host, of which the fastest exchange is kept.
+
+        If another thread makes a burst just now, nothing is done.
 
         :raises NoData: a host does not answer.
         """
@@ -122,9 +121,8 @@ class HostClocks:
         try:
             for host, worker in self._answering():
                 burst = [self._exchange(worker, host) for _ in range(SMALL_BURST)]
-                self._exchanges.setdefault(host, []).append(
-                    min(burst, key=lambda exchange: exchange.round_trip)
-                )
+                fastest = min(burst, key=lambda exchange: exchange.round_trip)
+                self._exchanges.setdefault(host, []).append(fastest)
         finally:
             self._lock.release()
 
@@ -133,9 +131,8 @@ class HostClocks:
         return list({host: worker for worker, host in list(self.hosts.items())}.items())
 
     def _exchange(self, worker: str, host: str) -> ClockExchange:
-        from pytest_loadtest.metrics.clocks import (
-            ClockExchange,
-        )  # on use: sessions without load tests load no numpy
+        # On use: sessions without load tests load no numpy.
+        from pytest_loadtest.metrics.clocks import ClockExchange
 
         self._number += 1
         left = time.monotonic_ns()

@@ -105,11 +105,15 @@ def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
 
     :param sources: addresses to connect from.
     """
-    from pytest_loadtest.brokers.starting import (
-        ephemeral_range,
-    )  # on use: the process that becomes the user's command needs none of it
+    # On use: the process that becomes the user's command needs none of it.
+    from pytest_loadtest.brokers.starting import ephemeral_range
 
     low, high = ephemeral_range()
+    unusable = {}
+    for source in sources:
+        reason = _why_unusable(source)
+        if reason is not None:
+            unusable[source] = reason
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
         "package": version("pytest-loadtest"),
@@ -118,7 +122,7 @@ def host_facts(sources: Iterable[str] = ()) -> dict[str, Any]:
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "ports": high - low + 1,
-        "unusable": {source: reason for source in sources if (reason := _why_unusable(source))},
+        "unusable": unusable,
         "missing": [name for name in NEEDED if find_spec(name) is None],
         # Processes with the same kernel and the same time namespace have one CLOCK_MONOTONIC.
         "clock": boot_id() + str(Path("/proc/self/ns/time").readlink()),
@@ -144,14 +148,14 @@ def boot_id() -> str:
 
 
 def file_hashes(root: Path, paths: Iterable[str]) -> dict[str, str]:
-    """Return a hash of each file by its path below ``root``; of a file that is not there, an empty
-    text.
-    """
-    files = {path: root / path for path in sorted(paths)}
-    return {
-        path: hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
-        for path, file in files.items()
-    }
+    """Return a hash of each file by its path below ``root``; '' for a file that is not there."""
+    hashes = {}
+    for path in sorted(paths):
+        file = root / path
+        hashes[path] = ""
+        if file.is_file():
+            hashes[path] = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return hashes
 
 
 def different_files(host: str, there: Mapping[str, str], here: Mapping[str, str]) -> str | None:

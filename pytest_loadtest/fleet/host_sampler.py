@@ -55,12 +55,10 @@ def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
     :param lost: it had begun, so a conclusion without its samples is unknown.
     """
     text = f"sampling of {', '.join(order.workers)}: {reason}"
-    return Telemetry.of_rows(
-        [],
-        [],
-        missing=(text,),
-        lost={f"worker {worker}": text for worker in order.workers} if lost else {},
-    )
+    without: dict[str, str] = {}
+    if lost:
+        without = {f"worker {worker}": text for worker in order.workers}
+    return Telemetry.of_rows([], [], missing=(text,), lost=without)
 
 
 class HostSampler:
@@ -72,13 +70,16 @@ class HostSampler:
     """
 
     def __init__(self, order: HostSampling | None, alive: Callable[[], None]) -> None:
-        self._order, self._failure, self._is_ready = order, "", False
+        self._order = order
+        self._failure = ""
+        self._is_ready = False
         self._alive = alive
         self._process: subprocess.Popen[bytes] | None = None
         self._begun: dict[str, Path] = {}
         if order is None:
             return
-        command, pipe = [sys.executable, "-P", "-c", CODE, *filter(None, sys.path)], subprocess.PIPE
+        command = [sys.executable, "-P", "-c", CODE, *filter(None, sys.path)]
+        pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         except OSError as error:
@@ -133,18 +134,15 @@ class HostSampler:
             self._fail("ended")
 
     def _answer(self, seconds: float) -> bytes | None:
-        """Return the next line of the process; None if there is none, with the reason in
-        ``_failure``.
-        """
+        """Return the next line of the process; None with the reason in ``_failure``."""
         if self._process is None or self._failure:
             return None
         assert self._process.stdout is not None
-        descriptor, parts, end = (
-            self._process.stdout.fileno(),
-            list[bytes](),
-            time.monotonic() + seconds,
-        )
-        ready = select.poll()  # select(2) takes no descriptor above 1023, and a worker may have thousands of connections
+        descriptor = self._process.stdout.fileno()
+        parts: list[bytes] = []
+        end = time.monotonic() + seconds
+        # select(2) takes no descriptor above 1023, and a worker may have thousands of connections.
+        ready = select.poll()
         ready.register(descriptor, select.POLLIN)
         while time.monotonic() < end:
             if not ready.poll(IDLE):
@@ -161,12 +159,17 @@ class HostSampler:
         return None
 
     def _fail(self, failure: str) -> None:
-        """Note why there are no samples. :param failure: used if the process did not say why."""
+        """Note why there are no samples.
+
+        :param failure: used if the process did not say why.
+        """
         assert self._process is not None
         self._process.kill()
         _, errors = self._process.communicate()
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        self._failure = f"its process {failure}" + (f": {last}" if last else "")
+        self._failure = f"its process {failure}"
+        if last:
+            self._failure += f": {last}"
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
@@ -178,7 +181,7 @@ class HostSampler:
 def main() -> None:
     """Carry out the commands on standard input until it ends."""
     import pytest_loadtest.observe.connections
-    import pytest_loadtest.observe.processes  # noqa: F401  # loaded before the worker reports that it is ready
+    import pytest_loadtest.observe.processes  # noqa: F401
 
     samplers: dict[str, Sampler] = {}
     print("{}", flush=True)

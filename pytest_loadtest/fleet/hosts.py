@@ -55,7 +55,8 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
         for entry in entries
         if entry is not None
     )
-    repeated = [name for name, count in Counter(host.name for host in hosts).items() if count > 1]
+    names = Counter(host.name for host in hosts)
+    repeated = [name for name, count in names.items() if count > 1]
     if repeated:
         raise UsageError(
             f"--load-hosts {option}: {repeated[0]} is repeated: write it once, with its number of "
@@ -65,9 +66,7 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
 
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
-    """Return the name of the host on which each ``python=`` of :func:`worker_specs` starts a
-    worker.
-    """
+    """Return the host on which each ``python=`` of :func:`worker_specs` starts a worker."""
     return {
         connect_command(entry.command, entry.python, entry.directory): entry.name
         for entry in entries
@@ -130,25 +129,20 @@ def host_shares(
     :param local: number of workers on this host.
     """
     of = local + sum(entry.workers for entry in entries)
-    shares = [
-        HostShare(
+    shares = []
+    if local:
+        here = machine_of(HostFacts(**host_facts()))
+        shares.append(HostShare(name=CONTROLLER, workers=local, of=of, machine=here))
+    for entry in entries:
+        share = HostShare(
             name=entry.name,
             workers=entry.workers,
             of=of,
             machine=machine_of(facts[entry.name], entry),
             sources=entry.source_addresses,
         )
-        for entry in entries
-    ]
-    here = HostFacts(**host_facts())
-    return (
-        *(
-            [HostShare(name=CONTROLLER, workers=local, of=of, machine=machine_of(here))]
-            if local
-            else []
-        ),
-        *shares,
-    )
+        shares.append(share)
+    return tuple(shares)
 
 
 def machine_of(facts: HostFacts, entry: HostEntry | None = None) -> Machine:
@@ -175,26 +169,30 @@ def probe_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts]:
     :raises UsageError: a host cannot be reached, lacks this package, or has other versions; names
         all such hosts.
     """
-    answers = query_hosts(entries)
-    problems = [
-        f"host {name}: {answer}" for name, answer in answers.items() if isinstance(answer, str)
-    ]
+    facts = {}
+    problems = []
+    for name, answer in query_hosts(entries).items():
+        if isinstance(answer, HostFacts):
+            facts[name] = answer
+        else:
+            problems.append(f"host {name}: {answer}")
     if problems:
         raise UsageError("--load-hosts: " + "\n".join(problems))
-    return {name: answer for name, answer in answers.items() if isinstance(answer, HostFacts)}
+    return facts
 
 
 def query_hosts(entries: Sequence[HostEntry]) -> dict[str, HostFacts | str]:
-    """Return the facts of each host by its name; of a host that cannot be used, the problem with
-    its remedy.
-    """
+    """Return the facts of each host by its name, or the problem of a host with its remedy."""
+    names = [entry.name for entry in entries]
     with ThreadPoolExecutor(len(entries)) as pool:
-        return dict(zip((entry.name for entry in entries), pool.map(_query, entries), strict=True))
+        return dict(zip(names, pool.map(_query, entries), strict=True))
 
 
 def _query(entry: HostEntry) -> HostFacts | str:
     facts = _probe(entry)
-    return facts if isinstance(facts, str) else differing_host(facts) or facts
+    if isinstance(facts, str):
+        return facts
+    return differing_host(facts) or facts
 
 
 def differing_host(facts: HostFacts) -> str | None:

@@ -1,5 +1,4 @@
-"""A worker's connection to the controller: messages out, an inbox, and the meetings at which all
-workers wait for each other.
+"""A worker's connection to the controller: messages out, an inbox, and the meetings of a run.
 
 Used on every worker, in the thread that drives load; the body of a live test sends its commands
 from a second thread. Messages about another run or attempt are dropped. What a worker may receive:
@@ -8,7 +7,7 @@ from a second thread. Messages about another run or attempt are dropped. What a 
 while it               messages
 =====================  =========================================================================
 waits at a meeting     ``Answer`` to this step; what else it gets while it works
-works or drives load   ``EndPhase``, ``ChangeLoad``, ``CommandAnswer``: kept until they are asked for
+works or drives load   ``EndPhase``, ``ChangeLoad``, ``CommandAnswer``: kept until they are read
 in any state           ``AbortRun``, ``Release``, ``SessionClosed``: raised
 =====================  =========================================================================
 
@@ -71,7 +70,8 @@ class Released(Exception):
 class Link:
     """One worker's connection for one run.
 
-    :param send: sends a message to the controller. :param inbox: messages of the controller.
+    :param send: sends a message to the controller.
+    :param inbox: messages of the controller.
     """
 
     def __init__(
@@ -80,24 +80,22 @@ class Link:
         inbox: queue.SimpleQueue[ControllerMessage],
         key: Key,
     ) -> None:
-        self._send, self._inbox, self.key = send, inbox, key
+        self._send = send
+        self._inbox = inbox
+        self.key = key
         self._waits_for: type[RunStep] | None = None
         self._ended: set[Phase] = set()
         self._changes: dict[Phase, list[Change]] = {}
         self.answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         """The controller's answers to commands of the test's body."""
         self.measured_since: int | None = None
-        """The instant at which the first message of the measured phase is due, ns; None until it is
-        known.
-        """
+        """The instant at which the first measured message is due, ns; None until it is known."""
         self.assignments: Sequence[WorkloadAssignment] = ()
         """The worker's shares, one for each workload; empty until the controller has sent them."""
         self.aborted = False
         """True once the profile's ``abort`` section has ended a workload."""
         self.before_cleanup: Callable[[], None] = lambda: None
-        """Called on the lead after all clients are closed and before anything of the run is
-        deleted.
-        """
+        """Called on the lead when all clients are closed, before anything of the run is deleted."""
 
     def meet(self, step: RunStep, answer: type[A], *, idle: Callable[[], None] | None = None) -> A:
         """Wait until every worker of the run has reached the meeting of the step; return the
@@ -206,7 +204,9 @@ class Link:
             case CommandAnswer(_, answer):
                 self.answers.put(answer)
             case TakeRole():
-                raise WorkerError(f"a second role in run {self.key} (internal error)")
+                raise WorkerError(
+                    f"the controller gave a second role in run {self.key} (internal error)"
+                )
             case _:
                 assert_never(message)
         return None
@@ -224,7 +224,8 @@ class PhaseControl:
     """The connection of one workload's engine while a phase runs; an engine's ``Control``."""
 
     def __init__(self, link: Link, phase: Phase) -> None:
-        self._link, self._phase = link, phase
+        self._link = link
+        self._phase = phase
 
     def ended(self) -> bool:
         return self._link.ended(self._phase)
@@ -237,9 +238,7 @@ class PhaseControl:
 
 
 def portable(error: BaseException) -> Exception:
-    """Return the error as one that can be pickled, and that does not blame the target without
-    evidence.
-    """
+    """Return the error as one that can be pickled, and blames no target without evidence."""
     if isinstance(error, (BrokenRun, UsageError)):
         return error
     if isinstance(error, KeyboardInterrupt):

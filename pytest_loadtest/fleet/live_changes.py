@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def measured_workload(workloads: Sequence[WorkloadRun], *, driving: bool) -> WorkloadRun:
-    """Return the workload that is being measured. :param driving: whether a phase is in progress.
+    """Return the workload that is being measured.
 
+    :param driving: whether a phase is in progress.
     :raises UsageError: there is none, or there are several.
     :raises RunAborted: the run was aborted.
     """
@@ -43,8 +44,9 @@ def measured_workload(workloads: Sequence[WorkloadRun], *, driving: bool) -> Wor
 
 
 def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) -> Change:
-    """Return the change with the instant at which it takes effect. :param now: ns of the clock.
+    """Return the change with the instant at which it takes effect.
 
+    :param now: ns of the clock.
     :raises UsageError: it is impossible, or too late.
     """
     record = workload.current
@@ -68,8 +70,8 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
         raise UsageError(
-            f"load.set_consumers({argument!r}): from 0 to {most}, the profile's "
-            "consumerPerSubscription; raise it there"
+            f"load.set_consumers({argument!r}): not from 0 to {most}, the profile's "
+            "consumerPerSubscription: raise it in the profile"
         )
     at = max(now - record.start, 0) + CHANGE_IN
     if kind != "end" and at >= record.duration:

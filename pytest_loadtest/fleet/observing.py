@@ -1,5 +1,4 @@
-"""Telemetry of one run: samples broker, workers and their connections while phases are recorded,
-and writes it next to the run's samples.
+"""Telemetry of one run: samples of broker, workers and connections while phases are recorded.
 
 The run controller begins and ends it with each phase of a workload; a thread of its own samples in
 between, in the controller's process. Workers on other hosts are sampled there
@@ -33,14 +32,12 @@ FILE = "telemetry.json"
 def worker_location() -> WorkerLocation:
     """Return the location of this process."""
     try:
-        boot = (
-            Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        )  # inodes of namespaces are unique on one machine
-        processes, network = (
-            f"{boot} {Path(f'/proc/self/ns/{kind}').readlink()}" for kind in ("pid", "net")
-        )
+        # Inodes of namespaces are unique on one machine.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return WorkerLocation(
-            pid=int(str(Path("/proc/self").readlink())), processes=processes, network=network
+            pid=int(str(Path("/proc/self").readlink())),
+            processes=f"{boot} {Path('/proc/self/ns/pid').readlink()}",
+            network=f"{boot} {Path('/proc/self/ns/net').readlink()}",
         )
     except OSError:  # not Linux, or no /proc
         return WorkerLocation(pid=os.getpid(), processes=platform.node(), network=platform.node())
@@ -50,16 +47,14 @@ class Observing:
     """The samplers of one run."""
 
     def __init__(self) -> None:
-        self._here: dict[
-            str, int
-        ] = {}  # process ids of the workers that are sampled by the controller
+        # The process ids of the workers that are sampled by the controller.
+        self._here: dict[str, int] = {}
         self._away: list[str] = []  # sentences about workers that are not sampled
         self._has_sockets = True  # False: no worker is in the controller's network namespace
         self._orders: list[HostSampling] = []
         self._samplers: dict[str, Sampler] = {}
-        self._kept: dict[
-            str, dict[str, Any]
-        ] = {}  # by workload: the state that its counters keep from phase to phase
+        # By workload: the state that its counters keep from phase to phase.
+        self._kept: dict[str, dict[str, Any]] = {}
 
     def locate_workers(
         self,
@@ -67,8 +62,9 @@ class Observing:
         hosts: Mapping[str, str],
         workloads: Sequence[WorkloadRun],
     ) -> list[HostSampling | None]:
-        """Return what each worker samples on its host: one worker of a host for all that it can
-        see, None for the others.
+        """Return what each worker samples on its host.
+
+        One worker of a host samples all that it can see; None for the others.
 
         :param locations: by worker, in the order of ranks.
         :param hosts: name of the host of each worker that is on another one.
@@ -84,9 +80,8 @@ class Observing:
                 self._away.append(f"worker {worker}: it runs on another machine")
         self._has_sockets = any(at.network == here.network for at in locations.values())
         addresses = {workload.name: _addresses(workload) for workload in workloads}
-        sampled_on = {
-            here.network: "the controller's host"
-        }  # all sockets of a network namespace are sampled once, on the first such host
+        # All sockets of a network namespace are sampled once, on the first such host.
+        sampled_on = {here.network: "the controller's host"}
         shared: dict[tuple[str, str], list[str]] = {}
         for (host, _, network), processes in groups.items():
             first = network not in sampled_on
@@ -113,10 +108,12 @@ class Observing:
 
         if workload.broker is None:
             return
-        without = set[
-            int
-        ]()  # local ports of the counters' own connections, which are not the load's
-        sources, missing = ({}, []) if workload.folder is None else self._sources(workload, without)
+        # The local ports of the counters' own connections, which are not the load's.
+        without: set[int] = set()
+        sources: dict[str, Callable[[], TelemetrySource]] = {}
+        missing: list[str] = []
+        if workload.folder is not None:
+            sources, missing = self._sources(workload, without)
         sources |= self._counters(workload, without)
         if sources or (self._orders and workload.folder is not None):
             self._samplers[workload.name] = Sampler(
@@ -131,7 +128,8 @@ class Observing:
 
         broker = workload.broker
         assert broker is not None
-        facts, missing = broker.facts, list(self._away)
+        facts = broker.facts
+        missing = list(self._away)
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
             missing.append(
@@ -180,9 +178,7 @@ class Observing:
         return {COUNTERS: partial(BackgroundSource, partial(counters, context))}
 
     def end(self, workload: WorkloadRun) -> None:
-        """Stop sampling, at the end of a phase or when the run was given up in it, and write the
-        telemetry of a recorded phase.
-        """
+        """Stop sampling when a phase or its run is over; write the telemetry if it is recorded."""
         sampler = self._samplers.pop(workload.name, None)
         telemetry = None if sampler is None else sampler.stop()
         if telemetry is not None and workload.folder is not None:
@@ -212,12 +208,10 @@ def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:
     assert workload.broker is not None
     facts = workload.broker.facts
     driver = with_keys(workload.part.profile, facts).driver
-    urls = [facts.url, *([facts.subscriber_url] if facts.subscriber_url else [])]
-    return [
-        (endpoint.host, endpoint.port)
-        for url in urls
-        for endpoint in parse_endpoints(driver.name, url)
-    ]
+    endpoints = list(parse_endpoints(driver.name, facts.url))
+    if facts.subscriber_url:
+        endpoints += parse_endpoints(driver.name, facts.subscriber_url)
+    return [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
 
 def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampling]) -> Telemetry:
@@ -227,11 +221,14 @@ def _merge_hosts(folder: Path, telemetry: Telemetry, orders: Sequence[HostSampli
 
     for order in orders:
         workers = tuple(order.workers)
-        file, cores, cost = part_file(folder, workers[0]), None, None
+        file = part_file(folder, workers[0])
+        cores = None
+        cost = None
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             file.unlink()
-            part, cores = Telemetry.from_document(document["telemetry"]), document["cores"]
+            part = Telemetry.from_document(document["telemetry"])
+            cores = document["cores"]
             cost = part.cost if len(part) else None
         except (OSError, ValueError):  # the run was given up, or the host is lost
             part = no_samples(order, "its samples did not arrive", lost=True)

@@ -1,5 +1,7 @@
-"""The outages that the body of a live test makes: the whole target, or one process of a cluster,
-ended, started or restarted.
+"""The outages that the body of a live test makes: a target or one of its processes is restarted.
+
+The run controller carries them out, one after another, each in a thread of its own. A phase keeps
+its outages, so that its report can name what was down and when.
 """
 
 from __future__ import annotations
@@ -18,23 +20,31 @@ if TYPE_CHECKING:
 
 
 class Outages:
-    """The outages of one phase. :param start: the phase's start, ns of the clock."""
+    """The outages of one phase.
+
+    :param start: the phase's start, ns of the clock.
+    """
 
     def __init__(self, start: int) -> None:
         self._start = start
         self._restarts: list[Restart] = []
 
     def make(self, broker: Broker, disturbance: Disturbance) -> tuple[int, int | None]:
-        """Carry out a request of the body; return from when to when it was down. The phase may end
-        in between.
+        """Carry out a request of the body; return from when to when it was down.
 
-        :raises UsageError: it is impossible. :raises TargetError: the target did not come up again.
+        The phase may end in between.
+
+        :raises UsageError: it is impossible.
+        :raises TargetError: the target did not come up again.
         """
-        role, number = disturbance.role, disturbance.number
+        role = disturbance.role
+        number = disturbance.number
         node = "" if number is None else f"{role} {number}"
         down = [entry for entry in self._restarts if entry.node == node and entry.ready is None]
-        outage = down[0] if down else Restart(down=self._now(), ready=None, node=node)
-        if not down:
+        if down:
+            outage = down[0]
+        else:
+            outage = Restart(down=self._now(), ready=None, node=node)
             self._restarts.append(outage)
         try:
             _carry_out(broker, disturbance)
@@ -69,7 +79,8 @@ def _carry_out(broker: Broker, disturbance: Disturbance) -> None:
     if disturbance.number is None:
         if disturbance.action != "restart":
             raise UsageError(
-                f"{broker.facts.name}: name one process of a cluster, e.g. "
+                f"cannot {disturbance.action} {broker.facts.name} as a whole: name one process of "
+                "a cluster, e.g. "
                 f"load.{disturbance.action}_{disturbance.role}(1)"
             )
         return broker.restart(kill=disturbance.kill)

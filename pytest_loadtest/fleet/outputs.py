@@ -92,6 +92,22 @@ def _baseline(options: Options, session: Path) -> Baseline | None:
         raise UsageError(f"{options.baseline_source}: {error}") from None
 
 
+def store_part(session: Path, target: Path, part: bytes, *, last: bool) -> None:
+    """Write a part of a sample file of another host; the file gets its name when it is whole.
+
+    :param session: the folder of the session's results.
+    :raises OSError: it cannot be written.
+    """
+    if not target.resolve().is_relative_to(session.resolve()):
+        raise OSError(f"{target} is outside of {session}")
+    aside = target.with_name(f".{target.name}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with aside.open("ab") as stream:
+        stream.write(part)
+    if last:
+        aside.replace(target)
+
+
 # The results of a session are in ``<results>/<session>/<test>/<attempt>/<workload>/<phase>/``.
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -118,6 +134,5 @@ def safe_name(text: str) -> str:
     name = _UNSAFE.sub("-", text).strip("-.")
     if name == text and len(name) <= _LONGEST:
         return name
-    return f"{name[-_LONGEST:]}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]}".lstrip(
-        "-."
-    )
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:6]
+    return f"{name[-_LONGEST:]}-{digest}".lstrip("-.")

@@ -94,12 +94,14 @@ class PhaseRecord:
         If bytes are paced, only the workers know how many messages there are, but their order says
         which streams have them.
         """
-        planned = (
-            self._planned(self.duration) if self.phase.mean_size is None else self._counted(ends)
-        )
+        if self.phase.mean_size is None:
+            planned = self._planned(self.duration)
+        else:
+            planned = self._counted(ends)
         wrong = np.flatnonzero(ends != planned.column())
         if len(wrong):
-            stream, (end,) = wrong[0], planned.of(wrong[:1])
+            stream = wrong[0]
+            (end,) = planned.of(wrong[:1])
             raise NoData(
                 f"{ends[stream]} messages of stream {stream} were sent, {end} were planned "
                 "(internal error)"
@@ -111,9 +113,7 @@ class PhaseRecord:
         return messages_due(self.pool, self.phase, self.changes)
 
     def _planned(self, at: int) -> StreamCounts:
-        """Return the number of messages that each stream has due before ``at``, if messages are
-        paced.
-        """
+        """Return the messages that each stream has due before ``at``, if messages are paced."""
         return self.phase.after(self.due_messages().most(at))
 
     def _counted(self, reached: NDArray[np.int64]) -> StreamCounts:
@@ -124,11 +124,10 @@ class PhaseRecord:
         return self.phase.after(int(reached.sum()) - self.phase.before.total)
 
     def _boundary(self, at: int) -> StreamCounts:
-        """Return the counts at ``at``, the instant of a change; if bytes are paced, only the
-        workers' marks have them.
-        """
+        """Return the counts at ``at``, the instant of a change."""
         if self.phase.mean_size is None:
             return self._planned(at)
+        # If bytes are paced, only the workers' marks have them.
         return self._counted(self._column([mark_at(marks, at) for marks in self.marks]))
 
     @property
@@ -137,68 +136,52 @@ class PhaseRecord:
         return min([change.at for change in self.changes if change.end] + [self.phase.duration])
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Return the first and the end sequence in every stream, for the phase that has ended and
-        for each of its stages.
-        """
+        """Yield the first and the end sequence in every stream, of the phase and of its stages."""
         assert self.ends is not None
-        stages = ((f"_{i}", *bounds) for i, bounds in enumerate(self._stage_bounds()))
-        for suffix, before, after in (("", self.phase.before, self.ends), *stages):
-            yield f"first{suffix}", before.column()
-            yield f"end{suffix}", after.column()
+        yield "first", self.phase.before.column()
+        yield "end", self.ends.column()
+        for number, (before, after) in enumerate(self._stage_bounds()):
+            yield f"first_{number}", before.column()
+            yield f"end_{number}", after.column()
 
     def _stage_bounds(self) -> list[tuple[StreamCounts, StreamCounts]]:
-        """Return for each stage the number of messages that each stream had sent at its begin and
-        at its end.
-        """
+        """Return the messages that each stream had sent at the begin and the end of each stage."""
         assert self.ends is not None
         if not self.spans:
             return []
-        return list(
-            pairwise(
-                [
-                    self.phase.before,
-                    *(self._boundary(span.start) for span in self.spans[1:]),
-                    self.ends,
-                ]
-            )
-        )
+        between = [self._boundary(span.start) for span in self.spans[1:]]
+        return list(pairwise([self.phase.before, *between, self.ends]))
 
     def planned_load(self) -> PlannedLoad | None:
         """Return the load that was requested in this phase so far; None if it sends nothing."""
         phase = self.phase
         if phase.idle or not phase.steps:
             return None
-        load = PlannedLoad(
-            in_bytes=phase.mean_size is not None,
-            steps=tuple(
-                PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps
-            ),
-            stages=tuple(PlannedStage(name=span.name, start=span.start) for span in phase.stages),
-            sizes=tuple(
-                PlannedSizes(at=at, mix=mix)
-                for at, mix in size_mixes(self.pool(), phase, self.changes)
-            ),
-        )
+        steps = tuple(PlannedStep(length=length, rate=float(rate)) for length, rate in phase.steps)
+        stages = tuple(PlannedStage(name=span.name, start=span.start) for span in phase.stages)
+        mixes = size_mixes(self.pool(), phase, self.changes)
+        sizes = tuple(PlannedSizes(at=at, mix=mix) for at, mix in mixes)
+        in_bytes = phase.mean_size is not None
+        load = PlannedLoad(in_bytes=in_bytes, steps=steps, stages=stages, sizes=sizes)
         for change in self.changes:
             if change.rate is not None:
                 load = load.changed(change.at, change.rate)
         return load
 
     def rate(self) -> float:
-        """Return the offered msg/s: the planned rate, or the mean of what was sent if the rate
-        changed in the phase.
-        """
+        """Return the offered msg/s: the planned rate, or the mean if it changed in the phase."""
         duration = self.duration
         if not self.changes and self.phase.mean_size is None and not self.phase.stages:
             return self.phase.pacer.highest
+        if not duration:
+            return self.plan.rate
         end = self.ends or self.phase.ends
-        return (
-            (end.total - self.phase.before.total) / (duration / 1e9) if duration else self.plan.rate
-        )
+        return (end.total - self.phase.before.total) / (duration / 1e9)
 
     def stages(self) -> tuple[RunStage, ...]:
-        return tuple(
-            RunStage(
+        stages = []
+        for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True):
+            stage = RunStage(
                 name=span.name,
                 start=self.start + span.start,
                 duration=span.duration,
@@ -207,32 +190,35 @@ class PhaseRecord:
                 window=span.slo.window,
                 drift="drift" in span.slo,
             )
-            for span, (before, after) in zip(self.spans, self._stage_bounds(), strict=True)
-        )
+            stages.append(stage)
+        return tuple(stages)
 
 
 def messages_due(
     pool: Callable[[], PayloadPool], phase: Phase, changes: Sequence[Change] = ()
 ) -> DueMessages:
-    """Return the messages of a phase. :param changes: those that are not planned."""
+    """Return the messages of a phase.
+
+    :param changes: those that are not planned.
+    """
     pacer = phase.pacer
     for change in changes:
         if change.rate is not None:
             pacer = pacer.changed(change.at, change.rate)
-    return (
-        DueMessages(pacer)
-        if phase.mean_size is None
-        else DueMessages(pacer, size_mixes(pool(), phase, changes))
-    )
+    if phase.mean_size is None:
+        return DueMessages(pacer)
+    return DueMessages(pacer, size_mixes(pool(), phase, changes))
 
 
 def size_mixes(
     pool: PayloadPool, phase: Phase, changes: Sequence[Change]
 ) -> tuple[tuple[int, SizeMix], ...]:
     """Return the sizes of messages, each from an instant on, ns after the phase's start."""
-    mixed = ((change.at, change.distribution) for change in (*phase.changes, *changes))
-    later = ((at, pool.mix(distribution)) for at, distribution in mixed if distribution is not None)
-    return (0, pool.mix(0)), *later
+    mixes = [(0, pool.mix(0))]
+    for change in (*phase.changes, *changes):
+        if change.distribution is not None:
+            mixes.append((change.at, pool.mix(change.distribution)))
+    return tuple(mixes)
 
 
 def spans_until(end: int, spans: Sequence[StageSpan]) -> Iterator[StageSpan]:

@@ -9,7 +9,7 @@ no clock: messages and instants are arguments, answers and drains are returned. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pytest_loadtest.fleet.messages import (
     CleanUp,
@@ -28,6 +28,7 @@ from pytest_loadtest.fleet.messages import (
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.run_clocks import RunClocks
+from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.changes import Change
 
 Step = TypeVar("Step")
+
+CONNECT_IN: Final = 200_000_000
+"""ns until all workers have received the instant from which paced connections count."""
+LONG_CONNECTING: Final = 5 * SECOND
+"""What takes longer is announced."""
 
 
 @dataclass(slots=True)
@@ -103,8 +109,8 @@ class PlannedRun:
                 for workload, driver_facts in zip(self.workloads, facts, strict=True):
                     workload.set_driver_facts(driver_facts)
             case ClientsMade(clients, name):
-                instant = self.workload(name).first_connection(clients, now, announce)
-                answer = ConnectFrom(instant)
+                workload = self.workload(name)
+                answer = ConnectFrom(_first_connection(workload, clients, now, announce))
             case ConsumersConnected():
                 return self._locate(members, _steps(brought, ConsumersConnected))
             case ClientsClosed():
@@ -134,10 +140,10 @@ class PlannedRun:
     def reports(self, brought: Sequence[RunStep]) -> list[list[PhaseFinished]]:
         """Return the members' reports on the phase of each workload; none if it had no phase."""
         finished = [step.finished for step in _steps(brought, PhaseDone)]
-        return [
-            [report for report in of_workload if report is not None]
-            for of_workload in zip(*finished, strict=True)
-        ]
+        reports = []
+        for of_workload in zip(*finished, strict=True):
+            reports.append([report for report in of_workload if report is not None])
+        return reports
 
     def end_phases(self, reports: Sequence[Sequence[PhaseFinished]]) -> None:
         """Check and complete the phases that ended.
@@ -197,6 +203,35 @@ class PlannedRun:
         """
         watch = self.watches.get(workload.name)
         return None if watch is None else watch.look(reports, now - workload.current.start)
+
+
+def _first_connection(
+    workload: WorkloadRun, clients: str, now: int, announce: Callable[[str], None]
+) -> int:
+    """Return the instant from which all workers count their paced connections, ns.
+
+    :param clients: ``consumers`` or ``producers``.
+    :param announce: shows a line about connecting that takes long.
+    """
+    # On use: a session without load tests must not load numpy and profiles.
+    from pytest_loadtest.plan.connecting import opened_consumers
+    from pytest_loadtest.profile.model import choose_client
+
+    plan = workload.plan
+    profile = plan.profile
+    count = plan.topology.streams if clients == "producers" else opened_consumers(plan)
+    rate = profile.connect_rate
+    assert rate is not None
+    duration = round(count / rate * SECOND)
+    if duration > LONG_CONNECTING:
+        announce(
+            f"{workload.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which "
+            f"takes {format_duration(duration)}"
+        )
+    # Each worker makes its clients first.
+    client = profile.driver.kind.clients[choose_client(profile).client]
+    setup = count // len(workload.workers) * client.setup_time
+    return now + CONNECT_IN + setup
 
 
 def _steps(brought: Sequence[RunStep], kind: type[Step]) -> list[Step]:

@@ -72,13 +72,16 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
     check_broker(request, profile, options)
     check_cluster(request, profile, options)
     _check_sources(profile, options)
-    shares = topic_shares(profile.topics, hosts) if profile.pair_consumers else {}
+    available = machine()
+    if options.hosts:
+        shares = topic_shares(profile.topics, hosts) if profile.pair_consumers else {}
+        available = joint_machine(options.hosts, shares)
     return make_plan(
         profile,
         profile_pool(profile, part.payload_file),
         workers=len(hosts),
         cost=profile_cost(profile, costs()),
-        machine=joint_machine(options.hosts, shares) if options.hosts else machine(),
+        machine=available,
         broker_here=uses_this_machine(request, profile, options) and not options.hosts,
         scale=options.scale,
         duration_cap=options.duration,
@@ -92,7 +95,8 @@ def _check_sources(profile: Profile, options: Options) -> None:
     :raises UsageError: it cannot.
     """
     hosts = [host.name for host in options.hosts if host.sources]
-    kind, client = profile.driver.kind, choose_client(profile).client
+    kind = profile.driver.kind
+    client = choose_client(profile).client
     if not hosts or kind.clients[client].source_addresses:
         return
     able = [name for name, other in kind.clients.items() if other.source_addresses]
@@ -118,10 +122,8 @@ def check_capacity(request: Request, plans: Sequence[Plan], options: Options) ->
         )
     reasons = _reasons(plans, options)
     if reasons and not options.force:
-        text, carrier = (
-            "\n".join(f"  {reason}" for reason in reasons),
-            "the hosts" if options.hosts else "this machine",
-        )
+        text = "\n".join(f"  {reason}" for reason in reasons)
+        carrier = "the hosts" if options.hosts else "this machine"
         raise GeneratorLimited(
             f"load run of profile {request.profile.name}: generator-limited before any load: "
             f"{carrier} cannot carry the plan\n"
@@ -136,46 +138,46 @@ def plan_lines(request: Request, workers: int, options: Options) -> list[str]:
 
     :raises UsageError: it cannot be planned.
     """
-    hosts = [host.name for host in options.hosts for _ in range(host.workers)] or [
-        CONTROLLER
-    ] * workers
+    hosts = [CONTROLLER] * workers
+    if options.hosts:
+        hosts = []
+        for host in options.hosts:
+            hosts += [host.name] * host.workers
     plans = make_plans(request, hosts, options)
-    lines = [
-        line
-        for plan in plans
-        for line in plan_table(
-            plan,
-            planned_facts(plan.profile, admin=has_admin(request, plan.profile, options)),
-            machine(),
-            options.hosts,
-        )
-    ]
-    reasons = [f"{'BEYOND':<12} {reason}" for reason in _reasons(plans, options)]
-    return [f"{'file':<12} {request.source}", *lines, *reasons]
+    lines = [f"{'file':<12} {request.source}"]
+    for plan in plans:
+        facts = planned_facts(plan.profile, admin=has_admin(request, plan.profile, options))
+        lines += plan_table(plan, facts, machine(), options.hosts)
+    for reason in _reasons(plans, options):
+        lines.append(f"{'BEYOND':<12} {reason}")
+    return lines
 
 
 def _reasons(plans: Sequence[Plan], options: Options) -> tuple[str, ...]:
-    """Return the reasons why this machine cannot carry the plans; the disk must have room for their
-    samples.
+    """Return the reasons why this machine cannot carry the plans.
+
+    The disk must have room for their samples.
     """
-    aggregations = [plan.needs.aggregation for plan in plans]
-    samples = math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
-    needed = OTHER_FILES + samples + sum(one.disk for one in aggregations)
-    free = shutil.disk_usage(_existing_folder(options)).free
-    room = (
-        f"samples and results need {format_size(needed)} below {options.results}, "
-        f"{format_size(free)} are free"
-    )
-    beyond = overload_reasons(plans, machine())
-    if options.hosts:
-        beyond = tuple(
-            host_overload_reasons([(plan.needs, plan.host_shares) for plan in plans], options.hosts)
-        )
     here = machine()
-    beyond += tuple(
-        aggregation_reasons(aggregations, here.cores, here.memory, spark_here=options.spark_here)
+    if options.hosts:
+        needs = [(plan.needs, plan.host_shares) for plan in plans]
+        reasons = list(host_overload_reasons(needs, options.hosts))
+    else:
+        reasons = list(overload_reasons(plans, here))
+    aggregations = [plan.needs.aggregation for plan in plans]
+    reasons += aggregation_reasons(
+        aggregations, here.cores, here.memory, spark_here=options.spark_here
     )
-    return (*beyond, *([f"{room} (load_results in pytest.ini)"] if needed > free else []))
+
+    samples = math.ceil(_share_here(options) * sum(plan.needs.disk for plan in plans))
+    needed = OTHER_FILES + samples + sum(aggregation.disk for aggregation in aggregations)
+    free = shutil.disk_usage(_existing_folder(options)).free
+    if needed > free:
+        reasons.append(
+            f"samples and results need {format_size(needed)} below {options.results}, "
+            f"{format_size(free)} are free (load_results in pytest.ini)"
+        )
+    return tuple(reasons)
 
 
 def _existing_folder(options: Options) -> Path:
@@ -184,8 +186,9 @@ def _existing_folder(options: Options) -> Path:
 
 
 def _share_here(options: Options) -> float:
-    """Return the share of the samples that need this machine's disk: all of them, unless other
-    hosts store theirs elsewhere.
+    """Return the share of the samples that need this machine's disk.
+
+    All of them do, unless other hosts store theirs elsewhere.
     """
     if options.samples is None or not options.hosts:
         return 1

@@ -39,49 +39,47 @@ def compare_with_baseline(
         note = f"regression of {names} is not judged: no baseline was given (--load-baseline)"
         return replace(results, notes=(*results.notes, note)), ()
     earlier = baseline.find(results)
-    comparison = (
-        missing_comparison(gates, earlier)
-        if isinstance(earlier, str)
-        else compare_runs(earlier, results, gates, force=baseline.force)
-    )
-    is_judged = (
-        results.verdict.outcome in VALID
-    )  # a run without a verdict proves nothing in a comparison either
-    findings, best = (
-        _compare_with_best(comparison.findings, baseline.earlier(results), results)
-        if is_judged
-        else ((), ())
-    )
+    if isinstance(earlier, str):
+        comparison = missing_comparison(gates, earlier)
+    else:
+        comparison = compare_runs(earlier, results, gates, force=baseline.force)
+    findings: tuple[Finding, ...] = ()
+    best: tuple[str, ...] = ()
+    if results.verdict.outcome in VALID:
+        # A run without a verdict proves nothing in a comparison either.
+        runs = baseline.earlier(results)
+        findings, best = _compare_with_best(comparison.findings, runs, results)
     return with_comparison(results, replace(comparison.section, best=best), findings), findings
 
 
 def _compare_with_best(
     findings: Sequence[Finding], earlier: Sequence[RunDocument], results: RunDocument
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the findings, each replaced if the run certainly misses its bound against the best
-    earlier run; and those runs' folders.
+    """Return the findings, and the folders of the best earlier runs.
 
-    Only certain misses count here: the best of several runs is partly the luckiest, so "cannot be
+    A finding is replaced if the run certainly misses its bound against the best earlier run. Only
+    certain misses count here: the best of several runs is partly the luckiest, so "cannot be
     told from noise" would be frequent.
     """
-    kept, best = [], dict[str, None]()
+    kept = []
+    best: dict[str, None] = {}
     for finding in findings:
         gate = finding.objective
         values = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
         if finding.outcome is Outcome.MISSED or not values:
             kept.append(finding)
             continue
-        _, run = (max if gate.statistic == THROUGHPUT else min)(values, key=lambda pair: pair[0])
+        best_of = max if gate.statistic == THROUGHPUT else min
+        _, run = best_of(values, key=lambda pair: pair[0])
         (compared,) = compare_runs(run, results, (gate,)).findings
-        where = (
-            f"; compared with the best of the last {len(earlier) + 1} runs that were met, "
-            f"{run.results}"
-        )
-        kept.append(
-            replace(compared, text=compared.text + where)
-            if compared.outcome is Outcome.MISSED
-            else finding
-        )
+        if compared.outcome is Outcome.MISSED:
+            text = (
+                f"{compared.text}; compared with the best of the last {len(earlier) + 1} runs that "
+                f"were met, {run.results}"
+            )
+            kept.append(replace(compared, text=text))
+        else:
+            kept.append(finding)
         best |= {run.results: None}
     return tuple(kept), tuple(best)
 

@@ -4,10 +4,10 @@ the watch.
 A run is a state machine (:mod:`~pytest_loadtest.fleet.transitions`), whose states follow each other
 like this::
 
-    Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …              between two steps
-                                              │   └───▶ DrivingLoad ──▶ Working …  a phase of load
-                                              └───────▶ Concluded ──▶ Ended    the run has its results
-    each of them ──▶ GivenUp ──▶ Ended                                         the run cannot continue
+    Gathering ──▶ Working ──▶ Meeting ──▶ Answering ──▶ Working …      between two steps
+                                          │   └───▶ DrivingLoad ──▶ Working …   a phase of load
+                                          └───────▶ Concluded ──▶ Ended         it has results
+    Gathering ──▶ Ended; each of the others ──▶ GivenUp ──▶ Ended               it cannot continue
 
 Messages of workers arrive through :meth:`Rendezvous.receive`, in the controller's process and from
 any thread (local fleet: the thread that drives load; xdist: execnet's receivers and the main loop);
@@ -152,7 +152,9 @@ class Rendezvous:
         """Handle one message of a worker; from any thread."""
         with self.lock:
             if isinstance(message, Arrive | Again) and worker not in self._workers:
-                return  # These take a queue, in which the end of their worker has overtaken them. It has no part in any run.
+                # These take a queue, in which the end of their worker has overtaken them. It has
+                # no part in any run.
+                return
             if isinstance(message, Again):
                 self._start_again(message, worker)
                 return
@@ -173,9 +175,8 @@ class Rendezvous:
         run = self.runs.setdefault(message.key, Run(message.key))
         before = self.runs.get((index, attempt - 1))
         if before is None or before.lead != worker or not isinstance(run.state, Gathering):
-            self._handle(
-                run, message, worker
-            )  # It has no row: the lead alone runs its test again, and once.
+            # It has no row: the lead alone runs its test again, and once.
+            self._handle(run, message, worker)
             return
         members = tuple(member for member in self._workers if member in before.members)
         self._handle(before, Superseded())

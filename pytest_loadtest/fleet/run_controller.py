@@ -8,7 +8,6 @@ a document: with a verdict, or with the reason why there is none.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from functools import partial
@@ -25,7 +24,7 @@ from pytest_loadtest.fleet.messages import (
     Result,
 )
 from pytest_loadtest.fleet.observing import load_samplers
-from pytest_loadtest.fleet.outputs import Outputs, session_folder, workload_folder
+from pytest_loadtest.fleet.outputs import Outputs, session_folder
 from pytest_loadtest.fleet.planned_run import PlannedRun
 from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.run_clocks import RunClocks
@@ -35,7 +34,6 @@ from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
-    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.report.live import LiveLine
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.schedule.changes import Change
@@ -128,6 +125,7 @@ class RunController:
     def _assign(self, run: Run, request: Request) -> StepAnswers:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import align_phases
+        from pytest_loadtest.fleet.workload_run import make_workloads
         from pytest_loadtest.plan.connecting import connect_duration
         from pytest_loadtest.plan.hosts import CONTROLLER, spread_sources
 
@@ -136,7 +134,7 @@ class RunController:
         clocks = RunClocks(self.clocks)
         hosts = [clocks.hosts.get(worker, CONTROLLER) for worker in run.members]
         plans = planning.make_plans(request, hosts, self._options)
-        workloads = self._workload_runs(run, request, plans)
+        workloads = make_workloads(request, plans, run.members, self.folder, self._options)
         planned = PlannedRun(request=request, workloads=workloads, clocks=clocks)
         self._planned[run.key] = planned
         run.patience += sum(connect_duration(plan) for plan in plans) // SECOND
@@ -150,35 +148,6 @@ class RunController:
         if self.clocks is not None:
             sources = spread_sources(self._options.hosts, self.clocks.hosts)
         return planned.assign(run.members, self._display.bounds, sources)
-
-    def _workload_runs(
-        self, run: Run, request: Request, plans: Sequence[Plan]
-    ) -> list[WorkloadRun]:
-        from pytest_loadtest.fleet.workload_run import WorkloadRun
-
-        name = secrets.token_hex(4)
-        several = len(plans) > 1
-        workloads = []
-        for number, (part, plan) in enumerate(zip(request.parts, plans, strict=True)):
-            profile_name = part.profile.name
-            root = workload_folder(self.folder, request.nodeid, request.attempt, profile_name)
-            samples = self._options.samples
-            if samples:
-                samples = f"{samples}/{root.relative_to(self._options.results).as_posix()}"
-            workload = WorkloadRun(
-                name=profile_name if several else "",
-                part=part,
-                plan=plan,
-                root=root,
-                samples=samples,
-                nonce=secrets.randbits(32),
-                test=request.nodeid,
-                source=request.source,
-                run=f"{name}-{number}" if several else name,
-                workers=tuple(run.members),
-            )
-            workloads.append(workload)
-        return workloads
 
     def _script(self, workload: WorkloadRun) -> PlannedScript | SearchScript:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
@@ -199,9 +168,11 @@ class RunController:
             self.spark.wait_until_ready()
             load_samplers(workload.part.profile.driver.name for workload in workloads)
         reports = planned.reports(brought)
-        planned.clocks.relate(
-            [load for load, of_load in zip(workloads, reports, strict=True) if of_load]
-        )
+        ended = []
+        for workload, of_workload in zip(workloads, reports, strict=True):
+            if of_workload:
+                ended.append(workload)
+        planned.clocks.relate(ended)
         planned.end_phases(reports)
         following = [script.next() for script in planned.scripts]
         if not any(following):
@@ -294,20 +265,6 @@ class RunController:
         with self._restarting:
             self._display.announce(f"{nodeid}: {disturbance.text} {workload.target}")
             return workload.disturb(disturbance)
-
-    def store(self, target: Path, part: bytes, last: bool) -> None:
-        """Write a part of a sample file of another host; the file gets its name when it is whole.
-
-        :raises OSError: it cannot be written.
-        """
-        if not target.resolve().is_relative_to(self.folder.resolve()):
-            raise OSError(f"{target} is outside of {self.folder}")
-        aside = target.with_name(f".{target.name}.part")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("ab") as stream:
-            stream.write(part)
-        if last:
-            aside.replace(target)
 
     def gave_up(self, run: Run, error: Exception) -> None:
         """Write the results of a broken run: its description, and why it has no verdict."""

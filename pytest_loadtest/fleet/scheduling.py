@@ -17,7 +17,9 @@ class NodeProxy:
     """Stands for a node in the wrapped scheduler: translates indexes, delays the shutdown."""
 
     def __init__(self, node: Any, gang: GangScheduling) -> None:
-        self.node, self._gang, self.drained = node, gang, False
+        self.node = node
+        self._gang = gang
+        self.drained = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.node, name)
@@ -53,7 +55,9 @@ class GangScheduling:
         led: Callable[[Any, int], bool],
     ) -> None:
         self.config = config  # pytest-rerunfailures reads it
-        self._inner, self._load_items, self._led = inner, load_items, led
+        self._inner = inner
+        self._load_items = load_items
+        self._led = led
         self._proxies: dict[Any, NodeProxy] = {}
         self._collections: dict[Any, list[str]] = {}
         self._todo: dict[Any, list[int]] = {}
@@ -75,15 +79,11 @@ class GangScheduling:
 
     @property
     def tests_finished(self) -> bool:
-        return (
-            self.collection_is_completed
-            and bool(self._inner.tests_finished)
-            and bool(self._proxies)
-            and all(proxy.drained for proxy in self._proxies.values())
-            and not any(
-                self._todo.values()
-            )  # before that, a worker that dies must still be replaced
-        )
+        if not (self.collection_is_completed and self._inner.tests_finished and self._proxies):
+            return False
+        # While load tests are left, a worker that dies must still be replaced.
+        all_drained = all(proxy.drained for proxy in self._proxies.values())
+        return all_drained and not any(self._todo.values())
 
     def add_node(self, node: Any) -> None:
         self._proxies[node] = NodeProxy(node, self)
@@ -95,12 +95,10 @@ class GangScheduling:
         if self._local is None:
             self.ordinary = [i for i in range(len(collection)) if i not in load_items]
             self._local = {index: i for i, index in enumerate(self.ordinary)}
-        if (
-            self.ordinary or not self.collection_is_completed
-        ):  # xdist's schedulers reject a replacement if there are no tests
-            self._inner.add_node_collection(
-                self._proxies[node], [collection[i] for i in self.ordinary]
-            )
+        if self.ordinary or not self.collection_is_completed:
+            # xdist's schedulers reject a replacement if there are no tests.
+            ordinary = [collection[i] for i in self.ordinary]
+            self._inner.add_node_collection(self._proxies[node], ordinary)
 
     def schedule(self) -> None:
         self._inner.schedule()
@@ -123,7 +121,8 @@ class GangScheduling:
             self._inner.mark_test_complete(self._proxies[node], self._index(item_index), duration)
 
     def mark_test_pending(self, item: str) -> None:
-        raise NotImplementedError  # pytest-rerunfailures handles it: xdist's own schedulers raise it too
+        # pytest-rerunfailures handles it: xdist's own schedulers raise it too.
+        raise NotImplementedError
 
     def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
         self._inner.remove_pending_tests_from_node(
@@ -131,10 +130,12 @@ class GangScheduling:
         )
 
     def remove_node(self, node: Any) -> str | None:
-        """Return the id of the test that the lost node crashed in: an ordinary one, or the load
-        test that it led.
+        """Return the id of the test that the lost node crashed in.
+
+        It is an ordinary one, or the load test that the node led.
         """
-        proxy, todo = self._proxies.pop(node), self._todo.pop(node, [])
+        proxy = self._proxies.pop(node)
+        todo = self._todo.pop(node, [])
         crashed = self._inner.remove_node(proxy) if proxy in self._inner.nodes else None
         if crashed or not todo:
             return crashed

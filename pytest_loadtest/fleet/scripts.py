@@ -1,5 +1,4 @@
-"""Scripts supply the phases of a workload's run, one after another: those of its plan, or the steps
-of a search.
+"""Scripts supply the phases of a workload's run: those of its plan, or the steps of a search.
 
 The run controller calls a script's ``next`` when all workers have finished a phase, in the thread
 that answers the meeting, where a search also judges the step that has just ended. A search never
@@ -19,7 +18,7 @@ from pytest_loadtest.verdict.peak import Search, Step
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.fleet.watches import Watch
@@ -49,24 +48,16 @@ class PlannedScript:
     def __init__(self, workload: WorkloadRun) -> None:
         plan = workload.plan
         ordered = workload.part.profile.ordered
-        self.backlog = (
-            None
-            if plan.backlog is None
-            else BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
-        )
+        self.backlog: BacklogWatch | None = None
+        if plan.backlog is not None:
+            self.backlog = BacklogWatch(plan.backlog, plan.mean_size, ordered=ordered)
         watch: Watch | None = self.backlog
-        if (abort := abort_bounds(plan)) is not None:
-            watch = AbortWatch(
-                abort, plan.measure, plan.topology.subscriptions, workload.due_messages
-            )
-        self._rest: list[Next | None] = [
-            Next(
-                phase=phase,
-                folder="measure" if phase.recorded else None,
-                watch=watch if phase.recorded else None,
-            )
-            for phase in plan.phases
-        ]
+        abort = abort_bounds(plan)
+        if abort is not None:
+            subscriptions = plan.topology.subscriptions
+            watch = AbortWatch(abort, plan.measure, subscriptions, workload.due_messages)
+        self._rest: list[Next | None] = []
+        self._rest += _recording(plan.phases, "measure", watch)
 
     @property
     def length(self) -> int:
@@ -78,15 +69,14 @@ class PlannedScript:
         self._rest[:0] = [None] * turns
 
     def next(self) -> Next | None:
-        """Return the next phase, once the one before is over; None if there are no more, or none in
-        this turn.
-        """
+        """Return the next phase, once the one before is over; None if there is none in this turn."""
         return self._rest.pop(0) if self._rest else None
 
 
 def align_phases(scripts: list[PlannedScript | SearchScript]) -> list[PlannedScript | SearchScript]:
-    """Let workloads that run together be measured at the same time: those without a warm-up wait
-    for the warm-up of the others.
+    """Let workloads that run together be measured at the same time.
+
+    Those without a warm-up wait for the warm-up of the others.
     """
     planned = [script for script in scripts if isinstance(script, PlannedScript)]
     longest = max((script.length for script in planned), default=0)
@@ -105,7 +95,9 @@ class SearchScript:
         self, workload: WorkloadRun, judge: Callable[[], Judged], announce: Callable[[str], None]
     ) -> None:
         assert workload.plan.search is not None
-        self._workload, self._judge, self._announce = workload, judge, announce
+        self._workload = workload
+        self._judge = judge
+        self._announce = announce
         self._search = Search(workload.plan.search)
         self._ask: Ask | None = None
         self._rest: list[Next] = []
@@ -141,14 +133,7 @@ class SearchScript:
         self._watch = BrokenWatch(
             self._workload.bounds, phases[-1], topology.subscriptions, topology.consumers, due
         )
-        return [
-            Next(
-                phase=phase,
-                folder=f"step-{ask.number:02d}" if phase.recorded else None,
-                watch=self._watch if phase.recorded else None,
-            )
-            for phase in phases
-        ]
+        return _recording(phases, f"step-{ask.number:02d}", self._watch)
 
     def _record(self, ask: Ask) -> None:
         measured, load = self._judge()
@@ -159,23 +144,24 @@ class SearchScript:
                 f"{'; '.join(verdict.reasons)}"
             )
         missed = verdict.having(Outcome.MISSED)
-        early = self._watch.broke if self._watch is not None else None
-        names = tuple(
-            dict.fromkeys(
-                [*([early] if early else []), *(finding.objective.name for finding in missed)]
-            )
-        )
-        # The reasons of a generator-limited step are about the generator; what it missed says
-        # nothing about the target.
-        reasons = [finding.text for finding in missed] if verdict.outcome is Outcome.MISSED else []
+        early = None if self._watch is None else self._watch.broke
+        names = [finding.objective.name for finding in missed]
+        if early is not None:
+            names.insert(0, early)
         # A target that went away has missed the step, whatever its objectives say.
-        text = next(iter((*reasons, *verdict.reasons)), "")
-        throughput = load.measurements.throughput if load.measurements.counts.received else None
+        reasons = list(verdict.reasons)
+        if verdict.outcome is Outcome.MISSED:
+            # The reasons of a generator-limited step are about the generator; what it missed says
+            # nothing about the target.
+            reasons = [*(finding.text for finding in missed), *reasons]
+        throughput = None
+        if load.measurements.counts.received:
+            throughput = load.measurements.throughput
         step = Step(
             ask=ask,
             outcome=verdict.outcome,
-            broke=names,
-            text=text,
+            broke=tuple(dict.fromkeys(names)),
+            text=reasons[0] if reasons else "",
             early=early is not None,
             throughput=throughput,
         )
@@ -190,14 +176,24 @@ class SearchScript:
         return self._search.peak()
 
     def best_step(self, peak: Peak) -> MeasuredRun:
-        """Return the step whose results are shown: the last one met at the peak, or without a peak
-        the last one of all.
+        """Return the step whose results are shown.
 
-        A step that was met at a higher rate does not count, because repeats of it were missed.
+        It is the last one met at the peak, or without a peak the last one of all. A step that was
+        met at a higher rate does not count, because repeats of it were missed.
         """
         step = self._last if peak.rate is None else self._met[peak.rate]
         assert step is not None  # a search has at least one step
         return step
+
+
+def _recording(phases: Sequence[Phase], folder: str, watch: Watch | None) -> list[Next]:
+    """Return the phases to run; those that are recorded have the folder and the watch."""
+    return [
+        Next(phase=phase, folder=folder, watch=watch)
+        if phase.recorded
+        else Next(phase=phase, folder=None)
+        for phase in phases
+    ]
 
 
 def _line(step: Step, *, in_bytes: bool) -> str:
@@ -206,5 +202,5 @@ def _line(step: Step, *, in_bytes: bool) -> str:
     ended = ", ended early" if step.early else ""
     why = f": {step.text}" if step.text else ""
     rate = ByteRate(ask.rate) if in_bytes else ask.rate
-    held = f"{format_rate(rate)} for {format_duration(ask.duration)}"
-    return f"search step {ask.number} ({ask.purpose}): {held}: {step.outcome.value}{ended}{why}"
+    load = f"{format_rate(rate)} for {format_duration(ask.duration)}"
+    return f"search step {ask.number} ({ask.purpose}): {load}: {step.outcome.value}{ended}{why}"

@@ -80,7 +80,8 @@ class SlotService:
     """
 
     def __init__(self, host: str, context: ssl.SSLContext | None = None) -> None:
-        self._host, self._context = host, context
+        self._host = host
+        self._context = context
         self._changed = threading.Condition()
         self._tokens: list[str | None] = []
         self._joined: dict[int, JoinedSlot] = {}
@@ -106,7 +107,8 @@ class SlotService:
         """Return new tokens for tasks; those issued before and not used are void."""
         tokens = [secrets.token_hex(TOKEN_BYTES // 2) for _ in range(count)]
         with self._changed:
-            self._tokens, self._joined = list(tokens), {}
+            self._tokens = list(tokens)
+            self._joined = {}
         return tokens
 
     def wait(self, count: int, seconds: float, ended: Callable[[], bool]) -> Sequence[JoinedSlot]:
@@ -130,7 +132,8 @@ class SlotService:
         self._folder.remove()
 
     def _release_all(self) -> None:
-        released, self._released = self._released, asyncio.Event()  # for those that join later
+        released = self._released
+        self._released = asyncio.Event()  # for those that join later
         released.set()
 
     def _call(self, function: Callable[[], object]) -> None:
@@ -138,11 +141,9 @@ class SlotService:
             self._loop.call_soon_threadsafe(function)
 
     async def _listen(self, ready: queue.SimpleQueue[int | OSError]) -> None:
-        self._loop, self._released, self._closed = (
-            asyncio.get_running_loop(),
-            asyncio.Event(),
-            asyncio.Event(),
-        )
+        self._loop = asyncio.get_running_loop()
+        self._released = asyncio.Event()
+        self._closed = asyncio.Event()
         self._loop.set_exception_handler(
             lambda loop, context: None
         )  # strangers' broken connections concern nobody

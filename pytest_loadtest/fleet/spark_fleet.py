@@ -26,6 +26,7 @@ from pytest_loadtest.pipeline.slots import SlotJob, driver_host
 from pytest_loadtest.profile.hosts import HostEntry
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.fleet.options import Options
@@ -59,10 +60,12 @@ class FleetOptions:
 
 
 def package_archive() -> bytes:
-    """Return this package as a zip file that Python imports it from, with the metadata that make it
-    a plugin and name its drivers.
+    """Return this package as a zip file that Python imports it from.
+
+    It has the metadata that make it a plugin and name its drivers.
     """
-    folder, metadata = Path(__file__).parents[1], distribution("pytest-loadtest")
+    folder = Path(__file__).parents[1]
+    metadata = distribution("pytest-loadtest")
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(folder.rglob("*")):
@@ -93,7 +96,9 @@ class SparkFleet:
         self.host = SparkHost(
             self.folder / "spark", options.spark_conf, options.spark_master, options.spark_remote
         )
-        self._remote, self._fleet, self._announce = options.spark_remote, fleet, announce
+        self._remote = options.spark_remote
+        self._fleet = fleet
+        self._announce = announce
         self._service: SlotService | None = None
         self._job: SlotJob | None = None
         self.specs: Sequence[str] = ()
@@ -101,24 +106,25 @@ class SparkFleet:
         self.shares: tuple[HostShare, ...] = ()
 
     def start(self) -> None:
-        """Take the slots, and compare their hosts with this one. The workers start when xdist joins
-        their connections.
+        """Take the slots, and compare their hosts with this one.
+
+        The workers start when xdist joins their connections.
 
         :raises UsageError: Spark cannot be used, has too few slots, or a host has no worker that
             could run the tests.
         """
-        context, certificate = (
-            (None, None)
-            if self._fleet.certificate is None
-            else read_certificate(self._fleet.certificate)
-        )
+        context: ssl.SSLContext | None = None
+        certificate: str | None = None
+        if self._fleet.certificate is not None:
+            context, certificate = read_certificate(self._fleet.certificate)
         self._announce("waiting for Spark")
         session = self.host.session()
         address, listen = driver_host(session, self._remote)
         if self._remote is None:
             session = session.newSession()
         self._service = service = SlotService(listen, context)
-        workers, place = self._fleet.workers, (address, service.port)
+        workers = self._fleet.workers
+        place = (address, service.port)
         self._announce(f"waiting for {workers + 1} slots of Spark")
         self._job = job = SlotJob(
             session,
@@ -160,11 +166,11 @@ class SparkFleet:
 
     def _place(self, slots: Sequence[JoinedSlot]) -> None:
         """Name the hosts and describe their workers to xdist."""
-        problems = {
-            f"host {slot.hello.get('node')}: {problem}"
-            for slot in slots
-            if (problem := self._problem(slot.hello))
-        }
+        problems = set()
+        for slot in slots:
+            problem = self._problem(slot.hello)
+            if problem:
+                problems.add(f"host {slot.hello.get('node')}: {problem}")
         if problems:
             raise UsageError("--load-fleet spark: " + "\n".join(sorted(problems)))
         facts = [HostFacts(**slot.hello) for slot in slots]
@@ -176,11 +182,11 @@ class SparkFleet:
         self.shares = host_shares(entries, dict(zip(names, facts, strict=True)), 0)
         commands = [join_command(slot.socket) for slot in slots]
         self.hosts = dict(zip(commands, names, strict=True))
-        numbers = [names[: index + 1].count(name) for index, name in enumerate(names)]
-        self.specs = [
-            f"popen//id={name}-{n}//python={command}"
-            for name, n, command in zip(names, numbers, commands, strict=True)
-        ]
+        specs: list[str] = []
+        for index, (name, command) in enumerate(zip(names, commands, strict=True)):
+            number = names[: index + 1].count(name)
+            specs.append(f"popen//id={name}-{number}//python={command}")
+        self.specs = specs
 
     def _problem(self, hello: Mapping[str, Any]) -> str | None:
         text = hello.get("problem")
@@ -196,7 +202,8 @@ class SparkFleet:
 
     def release(self) -> None:
         """End the workers and give the slots back. Safe to call twice."""
-        service, self._service = self._service, None
+        service = self._service
+        self._service = None
         if service is not None:
             service.close()
         if self._job is not None:

@@ -48,7 +48,8 @@ class SparkService:
         self._host = host or SparkHost(
             folder, options.spark_conf, options.spark_master, options.spark_remote
         )
-        self._announce, self._custom = announce, custom
+        self._announce = announce
+        self._custom = custom
         self._lock = threading.Lock()
         self._starter: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -71,8 +72,9 @@ class SparkService:
             self._failure = error
 
     def wait_until_ready(self) -> None:
-        """Wait until Spark has started, so that its start does not disturb the load. Called once a
-        run, before its load.
+        """Wait until Spark has started, so that its start does not disturb the load.
+
+        Called once a run, before its load.
 
         :raises UsageError: it cannot be started; the next run tries again.
         """
@@ -93,12 +95,15 @@ class SparkService:
             self._announce("waiting for Spark")
         starter.join()
         if self._failure is not None:
-            failure, self._failure, self._starter = self._failure, None, None
+            failure = self._failure
+            self._failure = None
+            self._starter = None
             raise failure
 
     def measure(self, folder: Path) -> MeasuredRun:
-        """Measure the samples in ``folder``. If Spark's Java process died, restart it, at most once
-        a run, and add a note.
+        """Measure the samples in ``folder``.
+
+        If Spark's Java process died, restart it, at most once a run, and add a note.
 
         :raises NoData: samples are missing, or differ from what the workers reported to have
             written; or Spark died twice.

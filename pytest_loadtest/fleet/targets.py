@@ -34,27 +34,35 @@ IDLE: Final = 1
 def choose_address(
     request: Request, profile: Profile, options: Options
 ) -> tuple[str | None, str | None, str | None]:
-    """Return URL, admin URL and image: the marker's, else the command line's, else the profile's;
-    None if the run has its own broker.
+    """Return URL, admin URL and image; all None if the run has its own broker.
 
-    The first source that has an address or an image decides on both.
+    They are the marker's, else the command line's, else the profile's. The first source that has an address or an image decides on both.
     """
     if profile.driver.kind.own_broker:
         return None, None, None
-    target = profile.target
-    in_profile = (target.url, target.image) if target else (None, None)
-    sources = ((request.target, None), (options.target, options.image), in_profile)
+    sources: list[tuple[str | None, str | None]] = [
+        (request.target, None),
+        (options.target, options.image),
+    ]
+    admin = request.admin or options.admin
+    if profile.target is not None:
+        sources.append((profile.target.url, profile.target.image))
+        admin = admin or profile.target.admin_url
     url, image = next((source for source in sources if any(source)), (None, None))
-    admin = request.admin or options.admin or (target.admin_url if target else None)
-    return url, None if image else admin, image
+    if image:
+        admin = None
+    return url, admin, image
 
 
 def subscriber_url(url: str | None, profile: Profile) -> str | None:
-    """Return the profile's address for consumers, if ``url`` is the profile's too: a URL from
-    elsewhere is for all clients.
+    """Return the profile's address for consumers, if ``url`` is the profile's too.
+
+    A URL from elsewhere is for all clients.
     """
     target = profile.target
-    return target.subscriber_url if target is not None and target.url == url else None
+    if target is None or target.url != url:
+        return None
+    return target.subscriber_url
 
 
 def broker_mode(request: Request, options: Options) -> str:
@@ -63,8 +71,9 @@ def broker_mode(request: Request, options: Options) -> str:
 
 
 def has_admin(request: Request, profile: Profile, options: Options) -> bool:
-    """Return whether the target has an admin REST, if its kind has one: a broker that the run
-    starts, or an address with an admin URL.
+    """Return whether the target has an admin REST, if its kind has one.
+
+    It does if the run starts it, or if its address has an admin URL.
     """
     url, admin, _ = choose_address(request, profile, options)
     return url is None or admin is not None or broker_mode(request, options) not in ("auto", "url")
@@ -85,9 +94,8 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
 
     :raises UsageError: one is no address of this kind of broker.
     """
-    from pytest_loadtest.brokers.url import (
-        parse_endpoints,
-    )  # on use: a session without load tests needs none of it
+    # On use: a session without load tests needs none of it.
+    from pytest_loadtest.brokers.url import parse_endpoints
 
     url, admin, _ = choose_address(request, profile, options)
     kind = profile.driver.kind
@@ -98,7 +106,7 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
             parse_endpoints(kind.name, subscribers)
     if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
         raise UsageError(
-            f"admin URL {masked(admin)!r}: it begins with http:// or https://: write "
+            f"admin URL {masked(admin)!r} does not begin with http:// or https://: write "
             "http://HOST:8080"
         )
 
@@ -152,13 +160,11 @@ def check_broker(request: Request, profile: Profile, options: Options) -> None:
         return
     process_only = "container" not in profile.driver.kind.start_of(profile.driver.broker_name).ways
     url, _, image = choose_address(request, profile, options)
-    other = url or (image or _other_mode(request, options) if process_only else None)
+    other = url
+    if process_only:
+        other = url or image or _other_mode(request, options)
     if other is not None:
-        place = (
-            request.source
-            if request.broker_line is None
-            else f"{request.source}:{request.broker_line}"
-        )
+        place = _place(request, request.broker_line)
         remedy = "leave one of the two out"
         raise UsageError(
             f"{place}: driver.broker: {named} is a process that the run starts, but the run is to "
@@ -174,32 +180,31 @@ def check_cluster(request: Request, profile: Profile, options: Options) -> None:
     if not cluster_nodes(profile):
         return
     if broker_mode(request, options) == "process":
-        return  # An address, of a driver file for example, does not apply then, as with a single broker.
+        # An address, of a driver file for example, does not apply, as with a single broker.
+        return
     url, _, image = choose_address(request, profile, options)
     address = url or image
     other = address or _other_mode(request, options)
     if other is not None:
-        place = (
-            request.source
-            if request.cluster_line is None
-            else f"{request.source}:{request.cluster_line}"
-        )
+        place = _place(request, request.cluster_line)
         message = (
             "broker.brokers and bookies are for a cluster of processes that the run starts, not "
             f"for {other}"
         )
-        remedy = (
-            "leave one of the two out, or run with --load-broker-mode process"
-            if address
-            else "leave one of the two out"
-        )
+        remedy = "leave one of the two out"
+        if address:
+            remedy += ", or run with --load-broker-mode process"
         raise UsageError(f"{place}: {message}: {remedy}")
 
 
 def cluster_nodes(profile: Profile) -> dict[str, int]:
-    """Return the number of processes of each role of the cluster to start; empty: a single process."""
+    """Return the number of processes of each role of a cluster; empty: a single process."""
     driver = profile.driver
     return profile.broker.nodes(driver.kind.start_of(driver.broker_name).nodes)
+
+
+def _place(request: Request, line: int | None) -> str:
+    return request.source if line is None else f"{request.source}:{line}"
 
 
 def _other_mode(request: Request, options: Options) -> str | None:
@@ -219,14 +224,17 @@ def target_address(facts: BrokerFacts) -> TargetAddress:
 
 
 def with_keys(profile: Profile, facts: BrokerFacts) -> Profile:
-    """Return the profile with the client settings that the started broker requires; settings in the
-    profile take precedence.
+    """Return the profile with the client settings that the started broker requires.
+
+    Settings in the profile take precedence.
     """
-    return (
-        profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)})
-        if facts.client
-        else profile
-    )
+    if not facts.client:
+        return profile
+    return profile.model_copy(update={"driver": profile.driver.with_keys(facts.client)})
+
+
+def _hashable(setting: Any) -> Any:
+    return tuple(sorted(setting.items())) if isinstance(setting, dict) else setting
 
 
 class _Kept(NamedTuple):
@@ -250,7 +258,9 @@ class Targets:
     """
 
     def __init__(self, options: Options, session: Path, announce: Callable[..., None]) -> None:
-        self._options, self._folder, self._announce = options, session / "brokers", announce
+        self._options = options
+        self._folder = session / "brokers"
+        self._announce = announce
         self._kept: dict[Any, _Kept] = {}  # in order of last use
         self._numbers = itertools.count(1)
 
@@ -260,11 +270,9 @@ class Targets:
         :raises TargetError: it cannot be started or reached.
         :raises UsageError: the request is wrong.
         """
-        settings, user = self._settings(request, profile), (request.nodeid, request.attempt)
-        key = tuple(
-            tuple(sorted(value.items())) if isinstance(value, dict) else value
-            for value in settings.values()
-        )
+        settings = self._settings(request, profile)
+        user = (request.nodeid, request.attempt)
+        key = tuple(map(_hashable, settings.values()))
         kept = self._kept.pop(key, None)
         broker = None if kept is None else kept.broker
         # A test may have left processes of a cluster down: the next one starts with all of them.
@@ -289,11 +297,10 @@ class Targets:
             self._kept.pop(key).broker.stop()
 
     def _settings(self, request: Request, profile: Profile) -> dict[str, Any]:
-        """Return the fields of a :class:`BrokerRequest` that must be equal for two runs to share a
-        broker.
-        """
+        """Return the fields of a :class:`BrokerRequest` that are equal for runs with one broker."""
         url, admin, image = choose_address(request, profile, self._options)
-        security, driver = profile.target.security if profile.target else None, profile.driver
+        security = None if profile.target is None else profile.target.security
+        driver = profile.driver
         settings = {**driver.broker_settings, **profile.broker.settings}
         return {
             "kind": driver.broker_name,

@@ -104,8 +104,9 @@ def _ignore(run: Run, event: Event, now: int, worker: str) -> Effects:
 
 
 def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
-    """Give the run up, because of an event that the fleet must not make now. The sender gets the
-    error too, if it is no member.
+    """Give the run up, because of an event that has no row in this state.
+
+    The sender gets the error too, if it is no member.
 
     :raises WorkerError: the event is the controller's own, and no worker is left that could get the
         error.
@@ -113,8 +114,8 @@ def _reject(run: Run, event: Event, now: int, worker: str) -> Effects:
     sender = f"worker {worker}" if worker else "the controller"
     name = type(event).__name__
     error = WorkerError(
-        f"run {run.key}, {run.state.text}: {sender} sent {name}, which it cannot now (internal "
-        "error)"
+        f"run {run.key}, {run.state.text}: {sender} sent {name}, which is not allowed in this "
+        "state (internal error)"
     )
     is_told = worker in run.members and not isinstance(run.state, GivenUp | Ended)
     if not worker and isinstance(run.state, GivenUp | Ended):
@@ -454,12 +455,18 @@ _ROWS: Final[tuple[tuple[States, Events, Action, tuple[type[State] | type[Same],
 )
 # fmt: on
 
+
+def _states_after(
+    state: type[State], leads_to: Sequence[type[State] | type[Same]]
+) -> tuple[type[State], ...]:
+    """Return the states in which the action of a row can end, about one state before it."""
+    if not leads_to:
+        return (state,)
+    return tuple(state if issubclass(after, Same) else after for after in leads_to)
+
+
 TABLE: Final[Mapping[tuple[type[State], type[Event]], Transition]] = {
-    (state, event): Transition(
-        action,
-        tuple(state if issubclass(following, Same) else following for following in leads_to)
-        or (state,),
-    )
+    (state, event): Transition(action, _states_after(state, leads_to))
     for states, events, action, leads_to in _ROWS
     for state in states
     for event in events

@@ -1,4 +1,9 @@
-"""Questions to a target in a drain: which deliveries of the run it has yet to make."""
+"""Questions to a target in a drain: which deliveries of the run it has yet to make.
+
+The run controller calls :func:`ask_target` under the rendezvous' lock, once :meth:`Drain.asks
+<pytest_loadtest.fleet.drain.Drain.asks>`; each question has a thread of its own. An answer that
+proves nothing never ends a drain.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +24,12 @@ if TYPE_CHECKING:
 
 
 def ask_target(workload: WorkloadRun, drain: Drain) -> None:
-    """Ask the workload's target in a thread of its own, which gives the answer to the drain.
-
-    Called once :meth:`Drain.asks`.
-    """
+    """Ask the workload's target in a thread of its own, which gives the answer to the drain."""
     from pytest_loadtest.drivers.base import DrainingRun
     from pytest_loadtest.fleet.targets import target_address, with_keys
 
-    profile, broker = workload.part.profile, workload.broker
+    profile = workload.part.profile
+    broker = workload.broker
     function = undelivered_function(profile.driver.name)
     assert function is not None
     assert broker is not None
@@ -43,7 +46,8 @@ def ask_target(workload: WorkloadRun, drain: Drain) -> None:
 
 
 def _ask(function: Callable[[], Undelivered | None], drain: Drain) -> None:
-    asked, answer = time.monotonic_ns(), None
+    asked = time.monotonic_ns()
+    answer = None
     try:
         answer = function()
     except (LoadtestError, OSError, LookupError, TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The offset between the wall clock, by which brokers deliver delayed messages, and the run's
-monotonic clock, by which all is measured.
+"""The offset between the wall clock and the run's monotonic clock, by which all is measured.
 
-Used by the controller for each phase of a workload. A run with delayed messages never passes if the
+Brokers deliver delayed messages by the wall clock. The controller reads it for each phase of a
+workload, in the threads that answer steps. A run with delayed messages never passes if the
 wall clock was set during a phase.
 """
 
@@ -31,7 +31,8 @@ class WallClock:
     """
 
     def __init__(self, start: int = 0) -> None:
-        self.start, self.offset = start, _offset()
+        self.start = start
+        self.offset = _offset()
         self.drift: int | None = None
 
     @property
@@ -40,24 +41,21 @@ class WallClock:
         return (self.start + self.offset) / 1e9
 
     def at(self, moment: int | None) -> str | None:
-        """Return the moment in ISO 8601. :param moment: ns after the phase's start."""
-        return (
-            None
-            if moment is None
-            else datetime.fromtimestamp(self.started + moment / 1e9, UTC).isoformat(
-                timespec="milliseconds"
-            )
-        )
+        """Return the moment in ISO 8601.
+
+        :param moment: ns after the phase's start.
+        """
+        if moment is None:
+            return None
+        time_there = datetime.fromtimestamp(self.started + moment / 1e9, UTC)
+        return time_there.isoformat(timespec="milliseconds")
 
     def delays(self, profile: Profile) -> dict[str, Any] | None:
-        """Return the values from which due times can be computed later; None if no message is
-        delayed.
-        """
+        """Return the values that due times are computed from; None if no message is delayed."""
         if profile.delays is None:
             return None
-        return replace(profile.delays, start=self.start, wall=self.offset).document() | {
-            "drift": self.drift
-        }
+        delays = replace(profile.delays, start=self.start, wall=self.offset)
+        return delays.document() | {"drift": self.drift}
 
     def check(self, profile: Profile) -> None:
         """Note the drift at the end of the phase.

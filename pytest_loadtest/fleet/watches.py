@@ -9,7 +9,6 @@ only on certain evidence, because reports are old, each by a different time.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_loadtest.engine.run import COLLECT
@@ -82,7 +81,9 @@ class BacklogWatch:
     """
 
     def __init__(self, plan: BacklogPlan, mean_size: float, *, ordered: bool = True) -> None:
-        self._plan, self.mean_size, self._ordered = plan, mean_size, ordered
+        self._plan = plan
+        self.mean_size = mean_size
+        self._ordered = ordered
         self.reached: int | None = None
         """The instant at which the requested size was seen."""
         self.resumed: int | None = None
@@ -98,17 +99,16 @@ class BacklogWatch:
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
         received = sum(p.received for p in progress)
         waiting = sum(p.acked for p in progress) * self._plan.subscriptions - received
-        if (
-            self.resumed is None or elapsed < self.resumed
-        ):  # it grows until all consumers resume at one instant
-            self.messages, self._before = waiting, received
+        if self.resumed is None or elapsed < self.resumed:
+            # The backlog grows until all consumers resume at one instant.
+            self.messages = waiting
+            self._before = received
             return self._build(waiting, elapsed)
         if self._end is None or elapsed <= self._end:
             self._looks.append(Look(elapsed, waiting, received - self._before))
         if self.emptied is None:
-            return self._drain(
-                waiting + (sum(p.repeats for p in progress) if self._ordered else 0), elapsed
-            )
+            repeats = sum(p.repeats for p in progress) if self._ordered else 0
+            return self._drain(waiting + repeats, elapsed)
         if self._end is None and elapsed >= self._drain_end:
             self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
             return Change(at=self._end, end=True)
@@ -117,7 +117,8 @@ class BacklogWatch:
     def _build(self, waiting: int, elapsed: int) -> Change | None:
         if self.resumed is not None or waiting < self._plan.messages:
             return None
-        self.reached, self.resumed = elapsed, elapsed + CHANGE_IN
+        self.reached = elapsed
+        self.resumed = elapsed + CHANGE_IN
         return Change(at=self.resumed, paused=False)
 
     def _drain(self, waiting: int, elapsed: int) -> Change | None:
@@ -126,15 +127,15 @@ class BacklogWatch:
         :param waiting: the most deliveries that may still wait, by the workers' counts.
         """
         assert self.resumed is not None
-        took = elapsed - self.resumed
-        if not took or (waiting > self.allowed and took < self._plan.drain_timeout):
+        duration = elapsed - self.resumed
+        if not duration or (waiting > self.allowed and duration < self._plan.drain_timeout):
             return None
-        self.emptied, self._drain_end = elapsed, elapsed + CHANGE_IN
+        self.emptied = elapsed
+        self._drain_end = elapsed + CHANGE_IN
         return Change(at=self._drain_end)
 
     def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
-        """Return the first look at which the backlog may have been drained, and the first at which
-        it certainly was; each may be None.
+        """Return the first looks at which the backlog may and must have been drained, or None.
 
         At most ``uncounted`` more deliveries waited than a look shows, and never fewer; if it is 0,
         both looks are the same. The first look lies before the drain was given up; the second may
@@ -145,18 +146,16 @@ class BacklogWatch:
         """
         assert self.resumed is not None
         assert self.emptied is not None
-        looks = [look for look in self._looks if look.elapsed > self.resumed]
-        first = next(
-            (
-                look
-                for look in looks
-                if look.elapsed <= self.emptied and look.waiting <= self.allowed
-            ),
-            None,
-        )
-        return first, next(
-            (look for look in looks if look.waiting + uncounted <= self.allowed), None
-        )
+        first: Look | None = None
+        certain: Look | None = None
+        for look in self._looks:
+            if look.elapsed <= self.resumed:
+                continue
+            if first is None and look.elapsed <= self.emptied and look.waiting <= self.allowed:
+                first = look
+            if certain is None and look.waiting + uncounted <= self.allowed:
+                certain = look
+        return first, certain
 
     @property
     def last(self) -> Look:
@@ -206,12 +205,10 @@ class BrokenWatch:
         consumers: int,
         due: DueMessages,
     ) -> None:
-        self._objectives, self._phase, self._fan_out, self._consumers = (
-            objectives,
-            phase,
-            subscriptions,
-            consumers,
-        )
+        self._objectives = objectives
+        self._phase = phase
+        self._fan_out = subscriptions
+        self._consumers = consumers
         self._due = due
         self.broke: str | None = None
 
@@ -220,11 +217,9 @@ class BrokenWatch:
             return None
         planned = self._due.most(self._phase.duration) * self._fan_out
         self.broke = certainly_missed(self._objectives, planned, self._exceeded(progress))
-        return (
-            None
-            if self.broke is None
-            else Change(at=elapsed + CHANGE_IN, end=True, unattainable=self.broke)
-        )
+        if self.broke is None:
+            return None
+        return Change(at=elapsed + CHANGE_IN, end=True, unattainable=self.broke)
 
     def _exceeded(self, progress: Sequence[Progress]) -> dict[str, int]:
         """Return the number of deliveries that are certainly beyond each bound, by objective name.
@@ -238,43 +233,39 @@ class BrokenWatch:
         """
         received = sum(p.received for p in progress)
         only_first = self._consumers <= 1 and not any(p.has_second_copies for p in progress)
-        seen = min(p.elapsed for p in progress) - COLLECT
+        counted_until = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
-        for i, objective in enumerate(self._objectives):
-            late = (
-                sum(p.beyond_bounds[i] for p in progress if len(p.beyond_bounds) > i)
-                if only_first
-                else 0
-            )
-            if objective.percentile is None:
-                exceeded[objective.name] = late
-            else:
-                overdue = self._due.fewest(seen - (exceeds(objective) or 0) + 1) * self._fan_out
-                # a lower bound: a received copy may belong to a message due later
-                exceeded[objective.name] = late + max(0, overdue - received)
+        for number, objective in enumerate(self._objectives):
+            late = 0
+            if only_first:
+                reports = [p.beyond_bounds for p in progress if len(p.beyond_bounds) > number]
+                late = sum(beyond[number] for beyond in reports)
+            exceeded[objective.name] = late
+            if objective.percentile is not None:
+                due_before = counted_until - (exceeds(objective) or 0) + 1
+                overdue = self._due.fewest(due_before) * self._fan_out
+                # A lower bound: a received copy may belong to a message due later.
+                exceeded[objective.name] += max(0, overdue - received)
         return exceeded
 
 
 def abort_bounds(plan: Plan) -> Abort | None:
-    """Return the bounds of the profile's ``abort`` section (docs/decisions/022), with counts scaled
-    as the run is.
-    """
-    abort, scaled = plan.profile.abort, plan.scale
+    """Return the bounds of the profile's ``abort`` section (docs/decisions/022), scaled."""
+    abort = plan.profile.abort
+    scaled = plan.scale
     if abort is None or scaled is None:
         return abort
     return replace(abort, counts=scale_objectives(abort.counts, scaled.rate, scaled.messages))
 
 
 def abort_reporting(plan: Plan) -> tuple[tuple[int, ...], int]:
-    """Return the latency bounds (ns) that workers count against, and how many past seconds they
-    report.
-    """
+    """Return the latency bounds (ns) that workers count against, and the seconds they report."""
     abort = abort_bounds(plan)
     if abort is None:
         return (), 0
-    return tuple(int(objective.maximum or 0) for objective in abort.latencies), abort.hold + -(
-        -abort.latest // SECOND
-    ) + STALE
+    bounds = tuple(int(objective.maximum or 0) for objective in abort.latencies)
+    latest = -(-abort.latest // SECOND)
+    return bounds, abort.hold + latest + STALE
 
 
 class AbortWatch:
@@ -293,7 +284,10 @@ class AbortWatch:
     def __init__(
         self, abort: Abort, phase: Phase, deliveries: int, due: Callable[[], DueMessages]
     ) -> None:
-        self._abort, self._phase, self._deliveries, self._due = abort, phase, deliveries, due
+        self._abort = abort
+        self._phase = phase
+        self._deliveries = deliveries
+        self._due = due
         self.reason: str | None = None
 
     def look(self, progress: Sequence[Progress], elapsed: int) -> Change | None:
@@ -309,38 +303,37 @@ class AbortWatch:
         if not self._abort.counts:
             return None
         planned = self._due().most(self._phase.duration)
-        counts = {
-            "failed": sum(p.failed for p in progress),
-            "dropped": sum(p.dropped for p in progress),
-        }
+        failed = sum(p.failed for p in progress)
+        dropped = sum(p.dropped for p in progress)
+        counts = {"failed": failed, "dropped": dropped}
         name = certainly_missed(self._abort.counts, planned, counts)
-        broken = next(
-            (objective for objective in self._abort.counts if objective.name == name), None
-        )
-        if broken is None:
-            return None
-        in_bytes = self._phase.mean_size is not None
-        return describe_count(broken, counts[broken.name], planned, at_most=in_bytes)
+        for objective in self._abort.counts:
+            if objective.name == name:
+                in_bytes = self._phase.mean_size is not None
+                return describe_count(objective, counts[name], planned, at_most=in_bytes)
+        return None
 
     def _too_late(self, progress: Sequence[Progress]) -> str | None:
         reports = [p.timely for p in progress if p.timely is not None]
         if len(reports) < len(progress) or not self._abort.latencies:
             return None
-        seen, hold = min(p.elapsed for p in progress) - COLLECT, self._abort.hold
-        for i, objective in enumerate(self._abort.latencies):
-            last = (seen - int(objective.maximum or 0)) // SECOND
+        counted_until = min(p.elapsed for p in progress) - COLLECT
+        hold = self._abort.hold
+        for number, objective in enumerate(self._abort.latencies):
+            last = (counted_until - int(objective.maximum or 0)) // SECOND
             first = last - hold
             if first < max(report.first for report in reports):
                 continue
-            # the section has no latency if the rate is in bytes, so the numbers are exact
-            edges = [
-                self._due().most(second * SECOND) * self._deliveries
-                for second in range(first, last + 1)
-            ]
-            due = [later - before for before, later in pairwise(edges)]
-            timely = [
-                sum(report.count(i, second) for report in reports) for second in range(first, last)
-            ]
+            # The section has no latency if the rate is in bytes, so the numbers are exact.
+            messages = self._due()
+            before = messages.most(first * SECOND)
+            due = []
+            timely = []
+            for second in range(first, last):
+                after = messages.most((second + 1) * SECOND)
+                due.append((after - before) * self._deliveries)
+                before = after
+                timely.append(sum(report.count(number, second) for report in reports))
             if lost_seconds(due, timely, objective.percentile or 0) == hold:
                 return describe_latency(objective, hold, first, sum(due), sum(timely))
         return None

@@ -8,46 +8,40 @@ what was planned: such samples are never judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import secrets
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.drivers import undelivered_function
-from pytest_loadtest.drivers.base import NO_ANSWER, DriverFacts, add_worker_counts
+from pytest_loadtest.drivers.base import NO_ANSWER
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.drain import Drain
 from pytest_loadtest.fleet.messages import WorkloadAssignment
 from pytest_loadtest.fleet.outages import Outages
+from pytest_loadtest.fleet.outputs import workload_folder
 from pytest_loadtest.fleet.phase_record import PhaseRecord, messages_due
-from pytest_loadtest.fleet.planning import installed_versions, machine_document
+from pytest_loadtest.fleet.run_description import DescribedWorkload
 from pytest_loadtest.fleet.targets import target_address, with_keys
 from pytest_loadtest.fleet.wall_clock import WallClock
 from pytest_loadtest.fleet.watches import abort_reporting
 from pytest_loadtest.pipeline.run_file import (
-    STREAMS_FILE,
-    RunChange,
-    RunCircumstances,
     RunClock,
-    RunFile,
-    RunStreams,
     write_columns,
 )
-from pytest_loadtest.plan.connecting import opened_clients, opened_consumers, opened_each
+from pytest_loadtest.plan.connecting import opened_each
 from pytest_loadtest.plan.plan import profile_pool
-from pytest_loadtest.profile.model import choose_client
-from pytest_loadtest.report.build import broker_document, driver_document
 from pytest_loadtest.schedule.pacing import StreamCounts
-from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.early import exceeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.fleet.messages import Disturbance, Part, PhaseFinished
+    from pytest_loadtest.fleet.messages import Disturbance, PhaseFinished, Request
+    from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
@@ -55,79 +49,29 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.due_messages import DueMessages
     from pytest_loadtest.verdict.objectives import Objective
 
-CONNECT_IN: Final = (
-    200_000_000  # ns until all workers have received the instant from which paced connections count
-)
-LONG_CONNECTING: Final = 5 * SECOND  # what takes longer is announced
 
-
-@dataclass(kw_only=True)
-class WorkloadRun:
-    """One workload.
-
-    :param name: its name if there are several, otherwise empty.
-    :param root: its folder; recorded phases have folders below it.
-    :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or
-        a URI.
-    :param used: the number of messages that each stream has sent so far.
-    :param record: the phase in progress, or the last one; None before the first.
-    :param outages: the outages of its target in this phase.
-    """
-
-    name: str
-    part: Part
-    plan: Plan
-    root: Path
-    nonce: int
-    test: str
-    source: str
-    run: str
-    workers: Sequence[str]
-    broker: Broker | None = None
-    facts: DriverFacts | None = None
-    record: PhaseRecord | None = None
-    folder: Path | None = None
-    clock: WallClock = field(default_factory=WallClock)
-    started: float | None = None
-    outages: Outages = field(default_factory=lambda: Outages(0))
-    used: StreamCounts | None = None
-    host_clocks: tuple[RunClock, ...] = ()
-    samples: str | None = None
-    unanswered: bool = False
-    """The target left messages of the current phase without an answer: it may hang."""
-    went_away: str | None = None
-    """Which clients lost a target that had answered in the current phase and then fell silent; None
-    if it was there at the end.
-    """
-
-    @property
-    def location(self) -> str | None:
-        """The place of the current phase's samples; None if it is the folder, or if none are kept."""
-        return (
-            None
-            if self.samples is None or self.folder is None
-            else f"{self.samples}/{self.folder.name}"
-        )
+class WorkloadRun(DescribedWorkload):
+    """One workload of a run: its target, and its phases from their begin to their end."""
 
     @property
     def scale(self) -> str:
-        """The word for a run with less than the load of its profile, ``scaled ×0.01`` or
-        ``shortened``; otherwise empty.
-        """
+        """``scaled ×0.01`` or ``shortened`` with less than the profile's load; otherwise empty."""
         return "" if self.plan.scale is None else scale_word(self.plan.scale.factor)
 
     @property
     def bounds(self) -> tuple[Objective, ...]:
-        """The latency objectives whose misses workers count while load runs: only for a search,
-        which ends a step early by them.
+        """The latency objectives whose misses workers count while load runs.
+
+        Only a search has some: it ends a step early by them.
         """
         if self.plan.search is None:
             return ()
-        return tuple(
-            o
-            for o in self.plan.profile.objectives
-            if o.metric == "endToEndLatency" and not o.bucket and exceeds(o)
-        )
+        bounds = []
+        for objective in self.plan.profile.objectives:
+            is_latency = objective.metric == "endToEndLatency" and not objective.bucket
+            if is_latency and exceeds(objective):
+                bounds.append(objective)
+        return tuple(bounds)
 
     @property
     def current(self) -> PhaseRecord:
@@ -140,13 +84,12 @@ class WorkloadRun:
 
         :param bounds: more latencies, ns, whose exceedances it counts while load runs.
         """
-        plan, broker, (timely_bounds, timely_seconds) = (
-            self.plan,
-            self.broker,
-            abort_reporting(self.plan),
-        )
+        plan = self.plan
+        broker = self.broker
         assert broker is not None
         profile = with_keys(self.part.profile, broker.facts)
+        own_bounds = [(exceeds(objective) or 1) - 1 for objective in self.bounds]
+        timely_bounds, timely_seconds = abort_reporting(plan)
         return WorkloadAssignment(
             workload=self.name,
             run=self.run,
@@ -158,35 +101,13 @@ class WorkloadRun:
             topology=plan.topology,
             target=target_address(broker.facts),
             ordered=profile.ordered,
-            bounds=(*((exceeds(objective) or 1) - 1 for objective in self.bounds), *bounds),
+            bounds=(*own_bounds, *bounds),
             opened=opened_each(plan),
             disk=plan.needs.disk,
             rate=plan.rate,
             timely_bounds=timely_bounds,
             timely_seconds=timely_seconds,
         )
-
-    def first_connection(self, clients: str, now: int, announce: Callable[[str], None]) -> int:
-        """Return the instant from which all workers count their paced connections, ns.
-
-        :param clients: ``consumers`` or ``producers``.
-        :param now: ns of the clock.
-        :param announce: shows a line about connecting that takes long.
-        """
-        plan = self.plan
-        count = plan.topology.streams if clients == "producers" else opened_consumers(plan)
-        rate = plan.profile.connect_rate
-        assert rate is not None
-        duration = round(count / rate * SECOND)
-        if duration > LONG_CONNECTING:
-            announce(
-                f"{self.test}: connecting {format_count(count)} {clients} at {rate:g}/s, which "
-                f"takes {format_duration(duration)}"
-            )
-        # Each worker makes its clients first.
-        client = plan.profile.driver.kind.clients[choose_client(plan.profile).client]
-        setup = count // len(self.workers) * client.setup_time
-        return now + CONNECT_IN + setup
 
     def relate_clocks(
         self, hosts: Mapping[str, str], used: Mapping[str, ClockLine], fits: Mapping[str, ClockFit]
@@ -207,7 +128,8 @@ class WorkloadRun:
             plan=self.plan, phase=begun, start=start, pool=lambda: self._pool, spans=phase.stages
         )
         self.folder = self.root / folder if folder else None
-        self.outages, self.clock = Outages(start), WallClock(start)
+        self.outages = Outages(start)
+        self.clock = WallClock(start)
         self.went_away = None
         if folder:
             if self.location is not None:
@@ -217,15 +139,15 @@ class WorkloadRun:
         # In a phase without own producers messages of others may arrive forever: there is nothing
         # to wait for.
         profile = self.part.profile
-        timeout = (
-            0
-            if begun.idle
-            else profile.drain_timeout + (profile.delays.longest if profile.delays else 0)
-        )
-        asks = not begun.idle and undelivered_function(profile.driver.name) is not None
-        return Drain(
-            phase.name, len(self.workers), self.plan.topology.subscriptions, timeout, can_ask=asks
-        )
+        timeout = 0
+        can_ask = False
+        if not begun.idle:
+            timeout = profile.drain_timeout
+            if profile.delays is not None:
+                timeout += profile.delays.longest
+            can_ask = undelivered_function(profile.driver.name) is not None
+        subscriptions = self.plan.topology.subscriptions
+        return Drain(phase.name, len(self.workers), subscriptions, timeout, can_ask=can_ask)
 
     def end_phase(
         self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()
@@ -260,7 +182,7 @@ class WorkloadRun:
         self.used = record.finish(reports, spans)
         if self.folder is not None:
             # "ended" lets `aggregate` judge these samples later; a run that was given up before
-            # this point never has it
+            # this point never has it.
             write_columns(self.folder, record.columns())
             self.write(ended=True)
 
@@ -279,23 +201,25 @@ class WorkloadRun:
     @property
     def target(self) -> str:
         """The description of the target, for messages."""
-        return (
-            self.broker.facts.describe()
-            if self.broker is not None
-            else self.part.profile.driver.name
-        )
+        if self.broker is None:
+            return self.part.profile.driver.name
+        return self.broker.facts.describe()
 
     def check_broker(self) -> None:
-        """Check the target. :raises TargetError: it is gone."""
-        failure = self.broker.failure() if self.broker is not None else None
+        """Check the target.
+
+        :raises TargetError: it is gone.
+        """
+        failure = None if self.broker is None else self.broker.failure()
         if failure:
             raise TargetError(f"the target {self.target} went away: {failure}")
 
     def disturb(self, disturbance: Disturbance) -> tuple[int, int | None]:
-        """End, start or restart the target or one process of it; return from when to when it was
-        down, ns after the start of the phase.
+        """End, start or restart the target or one process of it.
 
-        :raises UsageError: that is impossible. :raises TargetError: it did not come up again.
+        :returns: from when to when it was down, ns after the start of the phase.
+        :raises UsageError: that is impossible.
+        :raises TargetError: it did not come up again.
         """
         assert self.broker is not None
         try:
@@ -316,117 +240,43 @@ class WorkloadRun:
         planned = self.current.planned_load() if ended else None
         replace(self.run_file(), ended=ended, planned=planned).write(self.folder)
 
-    def run_file(self) -> RunFile:
-        """Return the content of ``run.json``, which describes the run to the aggregation of its
-        samples.
-        """
-        plan, profile, topology, record = (
-            self.plan,
-            self.part.profile,
-            self.plan.topology,
-            self.record,
-        )
-        described = RunFile(
-            run=self.run,
-            workload=self.name or None,
-            nonce=self.nonce,
-            workers=tuple(self.workers),
-            start=0,
-            duration=0,
-            rate=plan.rate,
-            topics=topology.topics,
-            subscriptions=topology.subscriptions,
-            broadcasts=topology.broadcasts,
-            ordered=profile.ordered,
-            connections=opened_clients(plan),
-            connects_only=profile.connects_only,
-            connect_rate=profile.connect_rate,
-            delays=self.clock.delays(profile),
-            publish_acks=profile.publish_acks,
-            buckets=tuple(plan.bucket_names),
-            streams=RunStreams(count=topology.streams, file=STREAMS_FILE),
-            stages=(),
-            changes=(),
-            window=plan.profile.slo.window,
-            drift="drift" in plan.profile.slo,
-            unattainable=None,
-            aborted=None,
-            went_away=self.went_away,
-            started=self.started,
-            seed=profile.seed,
-            scale=None if plan.scale is None else plan.scale.factor,
-            pace=None if plan.scale is None else plan.scale.rate,
-            share=None if plan.scale is None else plan.scale.messages,
-            test=self.test,
-            profile=profile.document(),
-            facts=self._facts(),
-            clocks=self.host_clocks,
-            within_hosts=bool(self.host_clocks) and plan.within_hosts,
-            samples=self.location,
-        )
-        if record is None:
-            return described
-        return replace(
-            described,
-            start=record.start,
-            duration=record.duration,
-            rate=record.rate(),
-            stages=() if record.ends is None else record.stages(),
-            changes=tuple(
-                RunChange(**change.document(in_bytes=profile.in_bytes)) for change in record.changes
-            ),
-            unattainable=next(
-                (change.unattainable for change in record.changes if change.unattainable), None
-            ),
-            aborted=record.aborted,
-        )
 
-    def _facts(self) -> RunCircumstances:
-        return RunCircumstances(
-            plan=self.plan.document,
-            scaling={} if self.plan.scale is None else dict(self.plan.scale.changes),
-            broker=broker_document(self.broker.facts)
-            | {"restarts": self.outages.document(self.clock)}
-            if self.broker
-            else {},
-            driver=driver_document(self.facts),
-            versions=installed_versions(),
-            machine=machine_document(),
-            source=self.source,
+def make_workloads(
+    request: Request,
+    plans: Sequence[Plan],
+    members: Sequence[str],
+    session: Path,
+    options: Options,
+) -> list[WorkloadRun]:
+    """Return the workloads of a run, each with a folder and a nonce of its own.
+
+    :param session: the folder of the session's results.
+    """
+    run = secrets.token_hex(4)
+    several = len(plans) > 1
+    workloads = []
+    for number, (part, plan) in enumerate(zip(request.parts, plans, strict=True)):
+        profile_name = part.profile.name
+        root = workload_folder(session, request.nodeid, request.attempt, profile_name)
+        samples = options.samples
+        if samples:
+            samples = f"{samples}/{root.relative_to(options.results).as_posix()}"
+        workload = WorkloadRun(
+            name=profile_name if several else "",
+            part=part,
+            plan=plan,
+            root=root,
+            samples=samples,
+            nonce=secrets.randbits(32),
+            test=request.nodeid,
+            source=request.source,
+            run=f"{run}-{number}" if several else run,
+            workers=tuple(members),
         )
-
-    def set_driver_facts(self, facts: DriverFacts) -> None:
-        """Set the client's settings, with those of an OMB driver file that have no effect.
-
-        Losses are unknown before the load.
-        """
-        self.facts = replace(
-            facts,
-            not_applied={**self.part.profile.not_applied, **facts.not_applied},
-            losses=None,
-            forgotten=None,
-            incidents={},
-        )
-
-    def add_worker_facts(self, facts: Mapping[str, DriverFacts | None]) -> None:
-        """Add to the lead's facts from before the load what differs on a worker after it, e.g. lost
-        connections.
-        """
-        if self.facts is None:
-            return
-        applied = dict(self.facts.applied)
-        for worker, report in facts.items():
-            if report is not None:
-                applied |= {
-                    f"{key} ({worker})": value
-                    for key, value in report.applied.items()
-                    if self.facts.applied.get(key) != value
-                }
-        self.facts = add_worker_counts(replace(self.facts, applied=applied), facts.values())
+        workloads.append(workload)
+    return workloads
 
 
 def _is_silence(disconnected: str) -> bool:
-    """Return whether a client is disconnected because the target is silent, or for an unknown
-    reason.
-    """
+    """Return whether a client lost a silent target, or for an unknown reason."""
     return NO_ANSWER in disconnected or "(" not in disconnected

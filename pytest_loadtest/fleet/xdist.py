@@ -42,6 +42,7 @@ from pytest_loadtest.fleet.messages import (
     TakeRole,
     UsageFound,
 )
+from pytest_loadtest.fleet.outputs import store_part
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 from pytest_loadtest.fleet.scheduling import GangScheduling
 
@@ -79,15 +80,17 @@ class GangController:
         hosts: Mapping[str, str],
         report_crash: Callable[[Any, pytest.TestReport], None] = lambda described, report: None,
     ) -> None:
-        """:param hosts: name of the host that each command of an execnet specification
-        (``python=``) starts a worker on.
+        """Connect the run controller to xdist.
 
+        :param hosts: name of the host that each command of an execnet specification (``python=``)
+            starts a worker on.
         :param report_crash: called with the lead's description of a load test and pytest's report
             of it, if the lead died.
         """
         self._config = config
         self._load_items: tuple[int, ...] = ()
-        self._hosts, self._machines = hosts, dict[str, str]()  # boot id of each host
+        self._hosts = hosts
+        self._machines: dict[str, str] = {}  # boot id of each host
         self._run_controller = controller
         self._channels: dict[str, Any] = {}
         self._nodes: list[Any] = []
@@ -107,7 +110,8 @@ class GangController:
 
     def pytest_configure_node(self, node: Any) -> None:
         """Give the worker a channel of its own, which works over every kind of execnet gateway."""
-        name, channel = node.gateway.id, node.gateway.newchannel()
+        name = node.gateway.id
+        channel = node.gateway.newchannel()
         node.workerinput[CHANNEL] = channel
         host = self._hosts.get(node.gateway.spec.python)
         if host is not None:
@@ -167,15 +171,13 @@ class GangController:
         The channel waits for this, so memory is bounded.
         """
         try:
-            self._run_controller.store(message.target, message.part, message.last)
+            session = self._run_controller.folder
+            store_part(session, message.target, message.part, last=message.last)
         except OSError as error:
-            from pytest_loadtest.engine.sample_files import (
-                unwritten,
-            )  # loads numpy: a session without load tests must not
+            # On use: it loads numpy, which a session without load tests must not.
+            from pytest_loadtest.engine.sample_files import unwritten
 
-            failure = unwritten(
-                f"worker {worker}", "samples", self._run_controller.folder, error, None
-            )
+            failure = unwritten(f"worker {worker}", "samples", session, error, None)
             self.rendezvous.receive(worker, Failed(message.key, failure))
         self.rendezvous.receive(worker, StoresSamples(message.key))
 
@@ -211,9 +213,9 @@ class GangController:
 
     def _stopping(self) -> str | None:
         session = self._config.pluginmanager.getplugin("dsession")
-        return self._stop or (
-            str(session.shouldstop) if session is not None and session.shouldstop else None
-        )
+        if self._stop or session is None or not session.shouldstop:
+            return self._stop or None
+        return str(session.shouldstop)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self) -> None:
@@ -265,26 +267,24 @@ class GangController:
         )
 
     def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-        """Report a load test whose lead died as an error, not as failed: pytest distinguishes them
-        by the phase of the report.
+        """Report a load test whose lead died as an error, not as failed.
 
-        If the run has its results, the lead died in the body, and the test has failed.
+        pytest distinguishes them by the phase of the report. If the run has its results, the lead
+        died in the body, and the test has failed.
         """
         collections = getattr(sched, "_collections", {}).values()
-        indexes = {
-            i
-            for collection in collections
-            for i in self._load_items
-            if i < len(collection) and collection[i] == crashitem
-        }
-        with self.rendezvous.lock:
-            runs = [
-                run
-                for key, run in self.rendezvous.runs.items()
-                if key[0] in indexes and run.members
-            ]
+        indexes = set()
+        for collection in collections:
+            for index in self._load_items:
+                if index < len(collection) and collection[index] == crashitem:
+                    indexes.add(index)
         if not indexes:
             return
+        runs = []
+        with self.rendezvous.lock:
+            for key, run in self.rendezvous.runs.items():
+                if key[0] in indexes and run.members:
+                    runs.append(run)
         if runs and runs[-1].concluded:
             report.when = "call"
         else:
@@ -302,11 +302,10 @@ class GangController:
     def pytest_runtest_logreport(
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
-        """Let the three reports of a test share its properties: pytest keeps them all, and each
-        comes with a copy from the worker.
+        """Let the three reports of a test share its properties.
 
-        The report of a load test whose lead died is followed by one of its teardown: pytest-html
-        shows no test without it.
+        pytest keeps them all, and each comes with a copy from the worker. The report of a load test
+        whose lead died is followed by one of its teardown: pytest-html shows no test without it.
         """
         if report.user_properties == self._properties:
             report.user_properties = list(self._properties)
@@ -318,8 +317,9 @@ class GangController:
         return result
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Release the workers at once: execnet would wait five seconds for one that waits for a
-        message or for its next test.
+        """Release the workers at once.
+
+        execnet would wait five seconds for one that waits for a message or for its next test.
         """
         self.rendezvous.abort_all(NoData("interrupted"))
         for worker in list(self._channels):
@@ -337,8 +337,10 @@ class GangWorker:
     def __init__(
         self, config: pytest.Config, describe: Callable[[pytest.Item], Any] = lambda item: None
     ) -> None:
-        """:param describe: describes a load test for the controller, which reports the test if this
-        worker dies as its lead.
+        """Connect this worker to the controller.
+
+        :param describe: describes a load test for the controller, which reports the test if this
+            worker dies as its lead.
         """
         self._describe = describe
         self._channel = config.workerinput[CHANNEL]  # type: ignore[attr-defined]
@@ -352,9 +354,8 @@ class GangWorker:
             queue.SimpleQueue(),
         )
         self._channel.setcallback(self._receive, endmarker=SessionClosed())
-        self._index: dict[
-            pytest.Item, int
-        ] = {}  # by item: with --keep-duplicates, two have one node id
+        # By item: with --keep-duplicates, two have one node id.
+        self._index: dict[pytest.Item, int] = {}
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
         self._in_load_test = False
@@ -362,13 +363,12 @@ class GangWorker:
         self._attempt = 0
 
     def _receive(self, data: Any) -> None:
-        message: ControllerMessage = (
-            pickle.loads(data) if isinstance(data, bytes) else data
-        )  # the end marker is not pickled
+        # The end marker is not pickled.
+        message: ControllerMessage = pickle.loads(data) if isinstance(data, bytes) else data
         match message:
-            case ReadClock(
-                number
-            ):  # answered at once, in the thread that receives: the controller measures how long the answer takes
+            case ReadClock(number):
+                # Answered at once, in the thread that receives: the controller measures how long
+                # the answer takes.
                 self._send(ClockRead(number, time.monotonic_ns()))
             case TakeRole(key):
                 self._current = (key, queue.SimpleQueue())
@@ -404,10 +404,8 @@ class GangWorker:
             item: i for i, item in enumerate(session.items) if item.get_closest_marker("load")
         }
         if HOST in session.config.workerinput:  # type: ignore[attr-defined]
-            root, profiles = (
-                session.config.rootpath,
-                session.config.rootpath / session.config.getini("load_profiles"),
-            )
+            root = session.config.rootpath
+            profiles = session.config.rootpath / session.config.getini("load_profiles")
             tests = {item.path for item in session.items if item in self._index}
             paths = [
                 path.relative_to(root).as_posix()
@@ -423,7 +421,8 @@ class GangWorker:
         """Wait until this worker has a role in the item, or is released from it."""
         if item in self._index:
             self._in_load_test = True
-            self._key, self._attempt = (self._index[item], 0), 0
+            self._key = (self._index[item], 0)
+            self._attempt = 0
             self._send(Arrive(self._key))
             self._await_role()
             if self.leads:
@@ -470,21 +469,21 @@ class GangWorker:
     def _run_as_member(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         from _pytest.runner import runtestprotocol  # private, but pytest-rerunfailures calls it too
 
-        item.runtest = lambda: None  # type: ignore[method-assign]  # the body, of any kind of item: only the lead runs it
+        # The body, of any kind of item: only the lead runs it.
+        item.runtest = lambda: None  # type: ignore[method-assign]
         try:
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        except pytest.fail.Exception:  # from pytest-timeout's timer, which expires here between two phases when the lead's does
+        except pytest.fail.Exception:
+            # From pytest-timeout's timer, which expires here between two phases when the lead's
+            # does. An error in a fixture's teardown is reported by the lead.
             reports = []
-            with contextlib.suppress(
-                Exception
-            ):  # an error in a fixture's teardown is reported by the lead
+            with contextlib.suppress(Exception):
                 item.session._setupstate.teardown_exact(nextitem)
         _cancel_timer(item)
         if not self._took_part:
-            reasons = [report.longreprtext for report in reports if not report.passed] or [
-                "its fixture `load` was not set up"
-            ]
-            self._send(Failed(self._key, NoData("it took no part: " + "\n".join(reasons)[-4000:])))
+            reasons = [report.longreprtext for report in reports if not report.passed]
+            text = "\n".join(reasons) or "its fixture `load` was not set up"
+            self._send(Failed(self._key, NoData(f"it took no part: {text[-4000:]}")))
 
     @property
     def leads(self) -> bool:
@@ -493,9 +492,7 @@ class GangWorker:
 
     @property
     def is_member(self) -> bool:
-        """True while this worker has a load test as its current item and does not report it:
-        another one does, or none.
-        """
+        """True while this worker has a load test as its current item and does not report it."""
         return self._in_load_test and not self.leads
 
     def run(
@@ -572,5 +569,6 @@ def _teardown_after(report: pytest.TestReport) -> pytest.TestReport:
         start=report.stop,
         stop=report.stop,
     )
-    teardown.node = report.node  # type: ignore[attr-defined]  # the worker, by which JUnit finds the test
+    # The worker, by which JUnit finds the test.
+    teardown.node = report.node  # type: ignore[attr-defined]
     return teardown

@@ -164,8 +164,8 @@ def broken(who, here, location, stopped):
     {change}
 
 def pytest_configure():
-    from pytest_loadtest.fleet import member
-    member.store_samples = broken
+    from pytest_loadtest.fleet import sample_transfer
+    sample_transfer.store_samples = broken
 """
 OBJECT = "root + '/received/main-000001.parquet'"
 

@@ -58,7 +58,7 @@ def test_changes(load):
 @pytest.mark.load("plain", live=True, judge=False, testDuration="30s", drainTimeout="1s", consumerPerSubscription=2)
 def test_consumers_leave(load):
     load.begin()
-    with pytest.raises(pytest_loadtest.UsageError, match=r"set_consumers\\(3\\): from 0 to 2, the profile's consumerPerSubscription"):
+    with pytest.raises(pytest_loadtest.UsageError, match=r"set_consumers\\(3\\): not from 0 to 2, the profile's consumerPerSubscription"):
         load.set_consumers(3)
     for number in (1, 2, 0, 1):
         load.set_consumers(number)

@@ -195,13 +195,14 @@ class SimulatedFleet:
 
     def _handle(self, worker: str, data: bytes) -> None:
         from pytest_loadtest.fleet.messages import ClockRead, SamplePart, StoresSamples
+        from pytest_loadtest.fleet.outputs import store_part
 
         message = pickle.loads(data)
         match message:
             case ClockRead(number, host_time):
                 self._clocks.receive(worker, number, host_time)
             case SamplePart():
-                self._controller.store(message.target, message.part, message.last)
+                store_part(self._controller.folder, message.target, message.part, last=message.last)
                 self.rendezvous.receive(worker, StoresSamples(message.key))
             case _:
                 self.rendezvous.receive(worker, message)

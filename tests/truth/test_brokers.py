@@ -15,7 +15,7 @@ from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
-from pytest_loadtest.fleet import member
+from pytest_loadtest.fleet import workload_share
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -48,7 +48,7 @@ def test_a_sleeping_subscriber_loses_what_mosquitto_drops(
     bench: Bench, mosquitto_process: Broker, monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     """5 000 QoS 1 messages pass a subscriber that sleeps until all are acknowledged: the lost ones are those that mosquitto counts as dropped."""
-    monkeypatch.setattr(member, "driver_class", lambda name, client: Sleeper)
+    monkeypatch.setattr(workload_share, "driver_class", lambda name, client: Sleeper)
 
     def wake(progress: Progress) -> None:
         if progress.acked == 5000 and Sleeper.asleep is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
 from pytest_loadtest.errors import GeneratorLimited, NoData
-from pytest_loadtest.fleet import member
+from pytest_loadtest.fleet import workload_share
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -284,7 +284,7 @@ def test_a_consumer_that_never_starts_is_no_data(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its subscription is never made, so the relay keeps nothing for it."""
-    monkeypatch.setattr(member, "driver_class", lambda name, client: Deaf)
+    monkeypatch.setattr(workload_share, "driver_class", lambda name, client: Deaf)
     assert_nothing_received(bench.run(profile("", rate=500, seconds=1, slo="{loss: 0}")))
 
 

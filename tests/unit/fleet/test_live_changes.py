@@ -79,7 +79,7 @@ def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
             PACED,
             "consumers",
             3,
-            r"load.set_consumers\(3\): from 0 to 2, the profile's consumerPerSubscription",
+            r"load.set_consumers\(3\): not from 0 to 2, the profile's consumerPerSubscription",
         ),
         (PACED, "distribution", {"1KB-2KB": 1}, "1KB-2KB"),
         (STAGES, "rate", 5.0, "the profile's stages say what changes when"),

@@ -644,7 +644,7 @@ def test_a_rerun_that_was_ended_before_it_began_is_an_error_of_its_worker(fleet:
         text = fleet.errors(1)[worker]
         assert (
             text
-            == "run (4, 1), waiting for workers: worker b sent Again, which it cannot now (internal error)"
+            == "run (4, 1), waiting for workers: worker b sent Again, which is not allowed in this state (internal error)"
         )
     assert fleet.rendezvous.runs[4, 1].ended
 

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
 
 KEY = (4, 0)
 DESIGN = Path(__file__).parents[3] / "docs/design.md"
+FAULTS = Path(__file__).parents[3] / "docs/reference/faults.md"
 NOW = 1000 * SECOND
 STEP = PhaseDone(1, ())
 CAUSE = NoData("the first error")
@@ -250,6 +251,28 @@ def test_the_table_of_the_documentation_has_every_change_of_state() -> None:
     assert transitions_table() in DESIGN.read_text(encoding="utf-8"), "run scripts/schemas"
 
 
+def test_the_diagram_of_the_shell_has_only_changes_of_state_of_the_table() -> None:
+    """An arrow of the diagram that the table does not have would mislead."""
+    changes = {
+        (before.__name__, after.__name__)
+        for (before, _), row in TABLE.items()
+        for after in row.leads_to
+    }
+    assert rendezvous_module.__doc__ is not None
+    arrows = re.findall(r"(?=\b([A-Z]\w+) ──▶ ([A-Z]\w+))", rendezvous_module.__doc__)
+    assert len(arrows) >= 7
+    assert set(arrows) <= changes
+    given_up = {before for before, after in changes if after == "GivenUp"} - {"GivenUp"}
+    assert given_up == {state.__name__ for state in STATES} - {"Gathering", "GivenUp", "Ended"}
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_a_run_that_is_over_is_not_watched(state: type[State]) -> None:
+    """The watch of the targets looks only at runs that continue."""
+    watched = state in (Working, Meeting, Answering, DrivingLoad)
+    assert run_in(state).continues is watched
+
+
 def event_of(kind: type[Event]) -> tuple[Any, str]:
     """Return an event of this kind, and the member that it is from."""
     events: list[tuple[Any, str]] = [
@@ -271,7 +294,7 @@ def test_an_event_without_a_row_ends_the_run_with_an_error_that_names_it(
     run = run_in(state)
     event, worker = event_of(kind)
     sender = f"worker {worker}" if worker else "the controller"
-    text = f"run (4, 0), {state.text}: {sender} sent {kind.__name__}, which it cannot now (internal error)"
+    text = f"run (4, 0), {state.text}: {sender} sent {kind.__name__}, which is not allowed in this state (internal error)"
     if state in (GivenUp, Ended) and not worker:  # no worker is left that could get it
         with pytest.raises(WorkerError) as raised:
             handle_event(run, event, NOW, worker)
@@ -315,7 +338,10 @@ def test_a_message_that_its_worker_cannot_send_now_ends_the_run(
     """A second time at a meeting, at another meeting than the others, the end by a member, arriving anew."""
     run = run_in(state)
     assert described(handle_event(run, event, NOW, worker)) == ABORTED
-    assert f"worker {worker} sent {type(event).__name__}, which it cannot now" in str(run.error)
+    assert (
+        f"worker {worker} sent {type(event).__name__}, which is not allowed in this state"
+        in str(run.error)
+    )
 
 
 def test_workers_meet_for_the_clients_of_one_workload() -> None:
@@ -381,6 +407,20 @@ def test_the_tests_that_the_package_names_exist() -> None:
     named = re.findall(r"``(test_\w+)``", fleet.__doc__)
     assert len(named) >= 10
     assert [name for name in named if f"def {name}(" not in text] == []
+    catalogue = FAULTS.read_text(encoding="utf-8")
+    faults = re.findall(r"fault\s+``([\w-]+)``", fleet.__doc__)
+    assert len(faults) >= 5
+    assert [name for name in faults if f"| `{name}` |" not in catalogue] == []
+
+
+def test_the_table_of_deaths_names_every_state_for_worker_lead_and_target() -> None:
+    """A state that it forgets is one in which nobody knows what happens."""
+    assert fleet.__doc__ is not None
+    _, _, table = fleet.__doc__.partition("dies or falls silent")
+    for who in ("member", "lead", "target"):
+        lines = re.findall(rf"^(?:the|a) {who}:? *(.*?)(?=^\S|\Z)", table, re.MULTILINE | re.DOTALL)
+        named = {state.__name__ for state in STATES if state.__name__ in " ".join(lines)}
+        assert named | {"Gathering"} == {state.__name__ for state in STATES}
 
 
 # Several workers of a run in one thread, on a virtual clock.
