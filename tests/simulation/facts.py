@@ -130,11 +130,13 @@ class Due:
 
     def messages(self, time: int) -> int | None:
         """Return the number of messages due before ``time``; None if it is not exact. A message is due at each whole amount."""
-        if self.in_bytes or self.error:
-            return None
         amount = self.amount(time)
+        is_whole = abs(amount - round(amount)) < 1e-6
+        # Where the rate changed before, rounding to a nanosecond decides whether a message is due at the very end.
+        if self.in_bytes or self.error or (is_whole and len(self.pieces) > 1):
+            return None
         # Rates have four digits at most, times are in ms: what is nearer to a whole number is rounding.
-        return round(amount) if abs(amount - round(amount)) < 1e-6 else math.ceil(amount)
+        return round(amount) if is_whole else math.ceil(amount)
 
 
 # --- what happened

@@ -737,17 +737,38 @@ def check_blame(played: Played, calm: Played | None) -> list[Violation]:
     # Left out: searches, whose steps depend on each other, and an abort, which may end the load before a fault.
     if calm is None or played.truth.killed or has_key(played.world.profile, "search", "abort"):
         return found
-    if played.outcome == "missed" and calm.outcome == "met":
+    is_near = _is_within_margin(played, calm)
+    if played.outcome == "missed" and calm.outcome == "met" and not is_near:
         found.append(
             Violation("blame.target", f"missed, and met with a perfect generator{_missed(played)}")
         )
-    if played.outcome == "met" and calm.outcome == "missed":
+    if played.outcome == "met" and calm.outcome == "missed" and not is_near:
         found.append(
             Violation("blame.hidden", f"met, and missed with a perfect generator{_missed(calm)}")
         )
     if played.outcome == "generator-limited" and "workloads" not in played.world.profile:
         found += _excused(played, calm, reasons)
     return found
+
+
+def _is_within_margin(played: Played, calm: Played) -> bool:
+    """Return whether both worlds differ in latencies only, each by less than what counts as a change."""
+    theirs = {
+        one["name"]: one for one in (calm.results or {}).get("verdict", {}).get("findings", ())
+    }
+    ours = (played.results or {}).get("verdict", {}).get("findings", ())
+    different = [
+        (one, theirs[one["name"]])
+        for one in ours
+        if one["name"] in theirs and one["outcome"] != theirs[one["name"]]["outcome"]
+    ]
+    is_small = [
+        one["unit"] == "ns"
+        and None not in (one["observed"], other["observed"])
+        and abs(one["observed"] - other["observed"]) <= CHANGED
+        for one, other in different
+    ]
+    return bool(is_small) and all(is_small)
 
 
 def _excused(played: Played, calm: Played, reasons: list[str]) -> Iterator[Violation]:

@@ -24,7 +24,9 @@ def test_the_first_message_is_due_at_once(rate: float, messages: int) -> None:
 def test_a_stage_without_a_rate_has_that_of_the_profile() -> None:
     both = due({"name": "a", "duration": "1s"}, {"name": "b", "duration": "500ms", "rate": 10})
     assert both.length == 1_500 * MS
-    assert both.messages(both.length) == 105
+    assert both.amount(both.length) == 105
+    assert both.messages(both.length) is None
+    assert both.messages(both.length - MS) == 105
 
 
 def test_a_ramp_is_not_exact() -> None:
@@ -36,7 +38,7 @@ def test_a_ramp_is_not_exact() -> None:
 
 def test_a_spike_has_its_peak_for_its_time() -> None:
     spike = {"spike": {"base": 10, "peak": 100, "at": "500ms", "for": "200ms"}}
-    assert due({"name": "a", "duration": "1s", "rate": spike}).messages(SECOND) == 28
+    assert due({"name": "a", "duration": "1s", "rate": spike}).amount(SECOND) == 28
 
 
 def test_levels_of_a_replay_are_equally_long() -> None:

@@ -360,6 +360,18 @@ def test_a_miss_that_a_perfect_generator_does_not_have_is_found(played: Played) 
     assert rules(check_blame(calm, wrong)) == {"blame.hidden"}
 
 
+def test_a_difference_of_a_tick_is_not_blamed(played: Played) -> None:
+    assert played.results is not None
+    finding = next(
+        one for one in played.results["verdict"]["findings"] if one["statistic"] == "max"
+    )
+    missed = with_finding(
+        played, finding["name"], outcome="missed", observed=finding["observed"] + MS
+    )
+    wrong, calm = replace(missed, outcome="missed"), replace(played, outcome="met")
+    assert check_blame(wrong, calm) == []
+
+
 def test_an_excuse_that_changes_nothing_is_found(played: Played) -> None:
     assert played.results is not None
     name = next(
