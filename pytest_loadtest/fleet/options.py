@@ -69,7 +69,8 @@ def check_image(name: str | None, broker: str, target: str | None) -> str | None
         )
     if name is not None and broker not in ("auto", "container"):
         raise pytest.UsageError(
-            f"--load-image {name}: an image runs as a container; leave --load-broker-mode {broker} out"
+            f"--load-image {name}: an image runs as a container;"
+            f" leave --load-broker-mode {broker} out"
         )
     return name
 

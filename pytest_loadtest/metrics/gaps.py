@@ -184,9 +184,22 @@ def longest_of_each(key: Column, began: Column, ended: Column) -> tuple[Column, 
     """Return the keys, each once and in order, with the longest gap of each; the earliest one of
     several that are equally long.
     """
-    # By key, then from the longest on, then from the earliest on: the first row of each key.
-    order = np.lexsort((began, began - ended, key))
-    rows = order[np.diff(key[order], prepend=-1) != 0]
+    order = np.lexsort((began, key))
+    key = key[order]
+    began = began[order]
+    ended = ended[order]
+    begins = np.flatnonzero(np.diff(key, prepend=-1))
+    if not len(begins):
+        return key, began, ended
+
+    # Gaps of 5, 9, 9 and 4 of the keys 0, 0, 0 and 1 have the longest ones 9, 9, 9 and 4: the rows
+    # 1, 2 and 3 have these lengths, of which 1 and 3 are the first ones of their keys. A sort by
+    # length as well takes half as long again.
+    length = ended - began
+    longest = np.maximum.reduceat(length, begins)
+    longest_of_key = np.repeat(longest, np.diff(begins, append=len(key)))
+    rows = np.flatnonzero(length == longest_of_key)
+    rows = rows[np.diff(key[rows], prepend=-1) != 0]
     return key[rows], began[rows], ended[rows]
 
 

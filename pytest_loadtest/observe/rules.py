@@ -112,7 +112,8 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     where = sampled.place(own)
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return (
-            f"{unsent} waited in the generator's sockets{where} because the other side's window was closed;"
+            f"{unsent} waited in the generator's sockets{where} because the other side's window"
+            " was closed;"
             " the reason was not sampled"
         )
     state = ""
@@ -252,7 +253,8 @@ def _describe_network(sampled: Sampled, mask: Mask) -> str:
             f" in the generator's{sampled.place(own)}"
         )
     own = sampled.fullest_own("unsent", mask)
-    waited = f"{sampled.most(f'{own}.unsent', mask)} waited in the generator's sockets{sampled.place(own)}"
+    unsent = sampled.most(f"{own}.unsent", mask)
+    waited = f"{unsent} waited in the generator's sockets{sampled.place(own)}"
     if not (sampled.has_value("broker.unread") & mask).any():
         shut = format_value(sampled.mean(f"{own}.shut", mask), "ratio", 2)
         return (
@@ -405,7 +407,7 @@ class Sampled:
         return mask
 
     def fullest_own(self, queue: str, mask: Mask) -> str:
-        """Return the generator's side with the most bytes in this queue in the samples of the mask."""
+        """Return the generator's side with the most bytes in this queue in the masked samples."""
         return max(self.own_sides, key=lambda side: float(np.nansum(self[f"{side}.{queue}"][mask])))
 
     def place(self, side: str) -> str:

@@ -267,18 +267,17 @@ def _host_needs(plan: Plan, hosts: Sequence[HostShare], machine: Machine) -> lis
     for host in hosts:
         share = shares.get(host.name, host.share)
         need = HostNeeds.of([(plan.needs, share)], host.share)
-        machine = host.machine
         parts = [f"{host.name}: {host.workers} of {host.of} workers"]
         if shares:
             parts.append(f"{format_value(share, 'ratio')} of the load")
         bandwidth = format_bits(need.bits_per_second)
-        if machine.bandwidth is not None:
-            bandwidth += f" of {format_bits(machine.bandwidth)}"
+        if host.machine.bandwidth is not None:
+            bandwidth += f" of {format_bits(host.machine.bandwidth)}"
         parts += [
-            f"{need.cores:,.1f} of {machine.cores:g} cores",
-            f"{format_size(need.memory)} of {format_size(machine.memory)}",
+            f"{need.cores:,.1f} of {host.machine.cores:g} cores",
+            f"{format_size(need.memory)} of {format_size(host.machine.memory)}",
             bandwidth,
-            f"{exact(need.connections)} of {exact(machine.ports)} ports",
+            f"{exact(need.connections)} of {exact(host.machine.ports)} ports",
         ]
         rows.append((label, ", ".join(parts)))
         label = ""

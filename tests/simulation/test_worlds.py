@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 SEED = 1
-WORLDS = 80
+WORLDS = 150
 CORES = 2
 
 
@@ -32,7 +32,7 @@ def violations(jobs: Iterable[Job], folder: Path) -> list[str]:
     ]
 
 
-@pytest.mark.timeout(1500)  # half a minute on two cores that do nothing else
+@pytest.mark.timeout(1500)  # a minute on two cores that do nothing else
 def test_no_drawn_world_violates_a_rule(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders.plans import HERE
 from builders.plans import made as made_plan
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.plan.hosts import HostShare
 from pytest_loadtest.report import plan
 
 
@@ -58,3 +61,17 @@ def test_a_search_in_bytes_states_its_rates_in_bytes() -> None:
     )
     assert "search       from 1.00 MiB/s up to 4.00 MiB/s, to within 2.00%" in table
     assert "rate         1 024 msg/s of 1 024 B mean" in table
+
+
+def test_the_aggregation_of_a_run_on_hosts_is_planned_for_the_controllers_cores() -> None:
+    """The hosts only carry the load."""
+    profile = profiles.loads(
+        "name: p\nproducerRate: 200\nmessageSize: 100\ntestDuration: 2s\ndriver: {name: loopback}\n",
+        "p.yaml",
+    )
+    host = HostShare(name="h", workers=1, of=1, machine=replace(HERE, cores=63))
+    table = plan.plan_table(
+        made_plan(profile), DriverFacts(client="c", version="1"), replace(HERE, cores=7), [host]
+    )
+    (aggregation,) = [line for line in table if "after the load" in line]
+    assert "on the 7 cores here" in aggregation
