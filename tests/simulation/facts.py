@@ -132,8 +132,7 @@ class Due:
         """Return the number of messages due before ``time``; None if it is not exact. A message is due at each whole amount."""
         amount = self.amount(time)
         is_whole = abs(amount - round(amount)) < 1e-6
-        # Where the rate changed before, rounding to a nanosecond decides whether a message is due at the very end.
-        if self.in_bytes or self.error or (is_whole and len(self.pieces) > 1):
+        if self.in_bytes or self.error:
             return None
         # Rates have four digits at most, times are in ms: what is nearer to a whole number is rounding.
         return round(amount) if is_whole else math.ceil(amount)
@@ -154,7 +153,7 @@ class Facts:
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
-        consumers of another topic, that arrived in the phase. :param steady: no worker has a fault.
+        consumers of another topic, over all phases. :param steady: no worker has a fault.
     """
 
     profile: Profile
@@ -309,7 +308,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     whole.foreign = [
         copy
         for copy in played.truth.copies
-        if copy.foreign and copy.run == run["run"] and phase.start <= copy.arrived < end
+        if copy.foreign and copy.run == run["run"] and copy.arrived < end
     ]
     return whole
 
