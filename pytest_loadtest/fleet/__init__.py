@@ -6,8 +6,9 @@ wait for each other, when a phase ends), the
 targets, Spark, results) and a :class:`~pytest_loadtest.fleet.planned_run.PlannedRun` for each run.
 A worker's side is :func:`~pytest_loadtest.fleet.member.take_part`, with a
 :class:`~pytest_loadtest.fleet.workload_share.WorkloadShare` for each workload. Both sides are the
-same with and without xdist; only the transport of the messages differs
-(:mod:`~pytest_loadtest.fleet.local`, :mod:`~pytest_loadtest.fleet.xdist`). The steps of a run are in
+    same with and without xdist; only the transport of the messages differs
+    (:mod:`~pytest_loadtest.fleet.local`, :mod:`~pytest_loadtest.fleet.xdist`). The steps of a run
+    are in
 :mod:`~pytest_loadtest.fleet.messages`, its states in :mod:`~pytest_loadtest.fleet.run_states`, and
 what may happen in each in :mod:`~pytest_loadtest.fleet.transitions`.
 

@@ -105,8 +105,8 @@ class Drain:
     def asks(self, now: int) -> bool:
         """Return whether the target should be asked now for what it has yet to deliver.
 
-        Called under the rendezvous' lock; if true, :meth:`answered` must follow. The first question waits as long as a complete drain
-        lasts, so that most phases ask none.
+        Called under the rendezvous' lock; if true, :meth:`answered` must follow. The first question
+        waits as long as a complete drain lasts, so that most phases ask none.
         """
         if not self._can_ask or self._asking or self._settled_since is None:
             return False

@@ -1,11 +1,11 @@
 """The bandwidth from a host to a target: the bytes that the target acknowledges.
 
 ``doctor --hosts FILE --target URL --bandwidth`` starts a process on each host, whose main thread
-calls this module. The host sends as fast as the target accepts messages, through this package's driver, to a topic of
-its own without subscriptions. Only payloads of acknowledged messages count, up to the last
-acknowledgement: they have crossed the network, and the target has taken them. So the result is a
-lower bound on what network, target and one process of this host carry together. A first round,
-which does not count, opens the windows of TCP and warms up the target.
+calls this module. The host sends as fast as the target accepts messages, through this package's
+driver, to a topic of its own without subscriptions. Only payloads of acknowledged messages count,
+up to the last acknowledgement: they have crossed the network, and the target has taken them. So the
+result is a lower bound on what network, target and one process of this host carry together. A first
+round, which does not count, opens the windows of TCP and warms up the target.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _query(entry: HostEntry) -> HostFacts | str:
 
 
 def differing_host(facts: HostFacts) -> str | None:
-    """Describe why workers cannot run on a host beside this one, with the remedy; None if they can."""
+    """Explain why workers cannot run on a host next to this one, with the remedy; else None."""
     here = host_facts()
     # Micro versions of Python differ in no way that matters here; messages between workers are
     # pickled objects of this package.

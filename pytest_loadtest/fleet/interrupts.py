@@ -42,4 +42,4 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _ignore(_signal: int, _frame: FrameType | None) -> None:
-    """Do nothing. Unlike ``SIG_IGN``, a handler is not inherited by the processes that are started."""
+    """Do nothing. Unlike ``SIG_IGN``, a handler is not inherited by processes that are started."""

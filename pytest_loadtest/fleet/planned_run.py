@@ -1,4 +1,4 @@
-"""One run at the controller, from its plan to its end: the answers that need nothing of the session.
+"""One run at the controller, from plan to end: the answers that need nothing of the session.
 
 Created by the run controller when the lead requests load, and used in the threads that answer the
 steps of the run; :meth:`PlannedRun.look` under the rendezvous' lock. It starts no thread and reads

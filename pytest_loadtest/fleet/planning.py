@@ -234,7 +234,10 @@ def installed_versions() -> dict[str, str]:
 
 @cache
 def _installed_version(package: str) -> str | None:
-    """Return the version of a package, or None. Each look parses the package's metadata, and every phase asks for all of them."""
+    """Return the version of a package, or None.
+
+    Each look parses the package's metadata, and every phase asks for all of them.
+    """
     try:
         return version(package)
     except PackageNotFoundError:

@@ -76,7 +76,7 @@ class DescribedWorkload:
 
     @property
     def location(self) -> str | None:
-        """The place of the current phase's samples; None if it is the folder or if none are kept."""
+        """The place of the phase's samples; None if it is the folder or if none are kept."""
         if self.samples is None or self.folder is None:
             return None
         return f"{self.samples}/{self.folder.name}"

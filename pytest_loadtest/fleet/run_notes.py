@@ -1,4 +1,4 @@
-"""The notes of a report about the conditions of a run: certificates, clocks, versions of the target.
+"""The notes of a report about a run's conditions: certificates, clocks, versions of the target.
 
 :func:`~pytest_loadtest.fleet.judge.conclude_run` calls it, in the controller's thread that ends a
 run and in the command ``aggregate``. Pure: facts in, sentences out.
@@ -47,7 +47,10 @@ def clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> t
     share = format_value(within.deliveries / received, "ratio")
     on_one_host = f"{exact(within.deliveries)} of {exact(received)} deliveries ({share})"
     if within.complete:
-        note = f"{on_one_host} are within one host: their latencies do not depend on the clocks of several hosts"
+        note = (
+            f"{on_one_host} are within one host:"
+            " their latencies do not depend on the clocks of several hosts"
+        )
         uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
         if uneven:
             note += f"; the clock of host {uneven} was set while load ran"

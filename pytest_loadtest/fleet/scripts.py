@@ -69,7 +69,7 @@ class PlannedScript:
         self._rest[:0] = [None] * turns
 
     def next(self) -> Next | None:
-        """Return the next phase, once the one before is over; None if there is none in this turn."""
+        """Return the next phase, once the one before is over; None without one in this turn."""
         return self._rest.pop(0) if self._rest else None
 
 

@@ -229,7 +229,7 @@ async def _pass_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Pass bytes between a task and the process that joins its connection, until one of them ends."""
+    """Pass bytes between a task and the process that joins its connection, until one ends."""
     local, back = await joining
     try:
         await first_to_end(pump(reader, back), pump(local, writer))

@@ -158,7 +158,7 @@ class SparkService:
                 self._stopper.start()
 
     def _end(self) -> None:
-        """End the session; a start that is not finished is given up, also one that has only begun."""
+        """End the session. A start that is not finished is given up."""
         starter = self._starter
         if starter is not None and starter.is_alive():
             self._host.kill()

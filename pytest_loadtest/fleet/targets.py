@@ -36,7 +36,8 @@ def choose_address(
 ) -> tuple[str | None, str | None, str | None]:
     """Return URL, admin URL and image; all None if the run has its own broker.
 
-    They are the marker's, else the command line's, else the profile's. The first source that has an address or an image decides on both.
+    They are the marker's, else the command line's, else the profile's. The first source that has an
+    address or an image decides on both.
     """
     if profile.driver.kind.own_broker:
         return None, None, None
@@ -66,7 +67,7 @@ def subscriber_url(url: str | None, profile: Profile) -> str | None:
 
 
 def broker_mode(request: Request, options: Options) -> str:
-    """Return the way to get the target: the marker's ``broker_mode``, else ``--load-broker-mode``."""
+    """Return the way to get the target: the mark's ``broker_mode``, else ``--load-broker-mode``."""
     return request.broker or options.broker
 
 

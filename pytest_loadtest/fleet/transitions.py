@@ -233,7 +233,7 @@ def _drive(run: Run, event: ReportProgress, now: int, worker: str) -> Effects:
 
 
 def _carry_out(run: Run, event: Command, now: int, worker: str) -> Effects:
-    """Let the run controller carry out what the test's body asks for, or explain why it cannot be."""
+    """Let the run controller do what the test's body asks for, or explain why it cannot."""
     yield CarryOut(worker, event)
 
 
@@ -475,7 +475,7 @@ TABLE: Final[Mapping[tuple[type[State], type[Event]], Transition]] = {
 
 
 def transitions_table() -> str:
-    """Return the changes of state as a Markdown table: from, to, and the events that can cause it."""
+    """Return the changes of state as a Markdown table: from, to, and the events that cause it."""
     changes: dict[tuple[str, str], list[str]] = {}
     for (state, event), row in TABLE.items():
         for following in row.leads_to:

@@ -118,7 +118,8 @@ def _measure(
             between -= measurements.within_hosts.deliveries
         if measurements.one_clock and between:
             raise NoData(
-                f"{folder.path}: {between} deliveries crossed hosts, but the plan keeps each within one host"
+                f"{folder.path}: {between} deliveries crossed hosts,"
+                " but the plan keeps each within one host"
             )
     return measured
 

@@ -91,7 +91,7 @@ def exceeds(objective: Objective) -> int | None:
 def certainly_missed(
     objectives: Iterable[Objective], planned: int, exceeded: Mapping[str, int]
 ) -> str | None:
-    """Return the name of the first objective that can no longer be met, whatever follows in the hold.
+    """Return the name of the first objective that cannot be met any more, whatever follows.
 
     None if each still can. A percentile is the nearest rank of :meth:`Histogram.percentile`: p99 of
     n holds while ``n − ceil(0.99·n)`` or fewer lie above the bound. If the whole hold has too few
