@@ -221,5 +221,7 @@ def standalone() -> str:
     if runtime is None:
         return "#!/bin/sh\nexit 1\n"
     inside = java.Java(str(Path(runtime.path).resolve()), runtime.major)
-    line = shlex.join(pulsar.command(inside, Path("/pulsar/lib"), Path("/tmp"), BOOKIE_PORT))
+    version = pulsar_jars.PULSAR.version
+    command = pulsar.command(inside, Path("/pulsar/lib"), version, Path("/tmp"), BOOKIE_PORT)
+    line = shlex.join(command)
     return f"#!/bin/sh\nmkdir -p /tmp/data/tmp\nexec {line.replace(str(pulsar.LOG4J), '/pulsar/log4j2.xml')}\n"
