@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,7 +122,8 @@ class Histogram:
         left = self.count - gone
         kept = np.flatnonzero(left)
         # Python's integers, because the sum may not fit 64 bits
-        gone_total = sum(map(mul, midpoint(self.index).tolist(), gone.tolist()))
+        lost = zip(midpoint(self.index).tolist(), gone.tolist(), strict=True)
+        gone_total = sum(value * number for value, number in lost)
         return replace(
             self,
             index=self.index[kept],

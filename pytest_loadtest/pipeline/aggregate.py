@@ -110,7 +110,8 @@ def _measure(
         offered = read.Offered(once["stream"], once["offered"], once["distinct"])
         folder.check_offered(part, offered)
 
-    measured = list(map(assemble, parts, recorded, answers))
+    every_part = zip(parts, recorded, answers, strict=True)
+    measured = [assemble(*of_part) for of_part in every_part]
     for measurements in measured:
         # Times that no relation of clocks has corrected can be compared within one host only.
         between = measurements.counts.received
@@ -193,7 +194,8 @@ def _delivery_gaps(
     if any(suspects):
         frame = T.gap_receipts(numbers, tasks, runs, ranges, suspects)
         inside = [of_run.get(INSIDE, []) for of_run in _slots(frame, len(runs))]
-    longest = map(_gaps, runs, cells, suspects, inside)
+    every_run = zip(runs, cells, suspects, inside, strict=True)
+    longest = [_gaps(*of_run) for of_run in every_run]
     gaps = dict(zip(places, longest, strict=True))
     return [
         (gaps[number, _GAPS], gaps.get((number, _GAPS_WITHOUT_OWN))) for number in range(len(parts))

@@ -153,7 +153,7 @@ def _histograms(
     """Return one histogram for each group 0 … n-1."""
     counts = _by_key(_of_kind(tables["counts"], kind, by), "group", n)
     whole = _by_key(_of_kind(tables["histograms"], kind, by), "group", n)
-    return list(map(_histogram, counts, whole))
+    return [_histogram(*of_group) for of_group in zip(counts, whole, strict=True)]
 
 
 def _by_worker(run: Expected, tables: Mapping[str, t.Table]) -> dict[str, dict[str, Histogram]]:

@@ -64,7 +64,8 @@ def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = map("{:{}{}}".format, row, align, widths)
+        formats = zip(row, align, widths, strict=True)
+        cells = [f"{cell:{side}{width}}" for cell, side, width in formats]
         lines.append("  ".join(cells).rstrip())
     return lines
 

@@ -284,6 +284,21 @@ def test_http_goes_through_httpx() -> None:
     ] == []
 
 
+def test_measurements_are_paired_by_zip_which_can_be_strict() -> None:
+    """``map`` over several sequences ends with the shortest, and a part would be left out silently."""
+    calls = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        if package(module) in ("pipeline", "metrics", "verdict", "report")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "map"
+        and len(node.args) > 2
+    ]
+    assert calls == []
+
+
 def test_the_core_uses_no_clock_file_process_or_network() -> None:
     """Callers pass text and numbers."""
     core = [i for i in IMPORTS if package(i.by) in CORE and i.by not in EDGE and not i.types]

@@ -92,7 +92,7 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
     :param skipped: number of lines of the history that cannot be read.
     """
     names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
-    pages = list(map(run_page, names, results.runs))
+    pages = [run_page(*of_run) for of_run in zip(names, results.runs, strict=True)]
     chapters = [
         *overview.overview_chapters(results, names),
         *comparison.trend_chapters(series, skipped),
