@@ -133,16 +133,47 @@ def test_the_error_without_maven_has_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("text", "major"),
+    ("text", "version", "numbers"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_392"', 8),
-        ('openjdk version "25" 2025-09-16', 25),
-        ("", None),
+        ('openjdk version "17.0.15" 2025-04-15', "17.0.15", (17, 0, 15)),
+        ('java version "1.8.0_392"', "1.8.0_392", (8, 0, 392)),
+        ('openjdk version "25" 2025-09-16', "25", (25,)),
+        ('openjdk version "27-ea" 2027-03-16', "27-ea", (27,)),
     ],
 )
-def test_old_and_new_version_texts_of_java_are_read(text: str, major: int | None) -> None:
-    assert java.parse_major(text) == major
+def test_old_and_new_version_texts_of_java_are_read(
+    text: str, version: str, numbers: tuple[int, ...]
+) -> None:
+    assert java.parse_version(text) == version
+    assert Java("java", version).numbers == numbers
+
+
+def test_a_text_without_a_version_has_none() -> None:
+    assert java.parse_version('sh: java version "": not found') == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"),
+    [
+        ("1.8.0_392", False),
+        ("11.0.2", False),
+        ("16.0.2", False),
+        ("17", True),
+        ("17.0.15", True),
+        ("21.0.13", True),
+        ("24.0.1", True),
+        ("25", False),
+        ("25.0.2", False),
+        ("25.0.3", True),
+        ("25.1", True),
+        ("26", True),
+    ],
+)
+def test_spark_runs_on_java_17_and_newer_but_not_on_the_first_of_25(
+    version: str, runs: bool
+) -> None:
+    """The G1 collector of Java 25 before 25.0.3 can corrupt data."""
+    assert Java("java", version).runs_spark == runs
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -158,7 +189,19 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     home = fake_java(tmp_path / "home", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
-    assert java.require("Pulsar") == Java(str(home), 21)
+    assert java.require("Pulsar") == Java(str(home), "21.0.1")
+
+
+def test_a_java_home_without_java_is_no_java(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark's scripts look nowhere else then."""
+    fake_java(tmp_path / "other", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
+    assert java.find() is None
+    monkeypatch.delenv("JAVA_HOME")
+    assert java.find() == Java(f"{tmp_path}/other/bin/java", "21.0.1")
 
 
 def test_the_error_for_an_old_java_has_the_remedy(
@@ -167,7 +210,9 @@ def test_the_error_for_an_old_java_has_the_remedy(
     """Pulsar's own error comes late and is in its log."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*default-jre-headless"):
+    with pytest.raises(
+        UnavailableError, match=r"Java 11.0.2, Pulsar needs 17.*default-jre-headless"
+    ):
         java.require("Pulsar")
 
 
