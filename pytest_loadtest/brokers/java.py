@@ -85,11 +85,11 @@ def find() -> Java | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = parse_version(answer.stderr + answer.stdout)
+    version = java_version(answer.stderr + answer.stdout)
     return Java(path, version) if version else None
 
 
-def parse_version(text: str) -> str:
+def java_version(text: str) -> str:
     """Return ``17.0.15`` for ``openjdk version "17.0.15" 2025-04-15``; empty without a version."""
     match = re.search(r'version "(\d[^"]*)', text)
     return match[1] if match else ""

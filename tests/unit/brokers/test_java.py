@@ -144,12 +144,12 @@ def test_the_error_without_maven_has_the_remedy(
 def test_old_and_new_version_texts_of_java_are_read(
     text: str, version: str, numbers: tuple[int, ...]
 ) -> None:
-    assert java.parse_version(text) == version
+    assert java.java_version(text) == version
     assert Java("java", version).numbers == numbers
 
 
 def test_a_text_without_a_version_has_none() -> None:
-    assert java.parse_version('sh: java version "": not found') == ""
+    assert java.java_version('sh: java version "": not found') == ""
 
 
 @pytest.mark.parametrize(
