@@ -154,6 +154,8 @@ _HINTS = (
     "For more information",
     "[Help",
 )  # no causes of a failure
+_NO_ANSWER = "Could not transfer"
+_ABSENT = re.compile("Could not find artifact|was not found in")
 _VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
 
 
@@ -265,9 +267,16 @@ def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str
             status = process.wait()
         finally:
             process.kill()  # only does something on Ctrl-C
-    if status != 0:
-        reason = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
-        raise UnavailableError(reason, "check the version, the network and Maven's settings.xml")
+    if status == 0:
+        return
+    reachable = not any(_NO_ANSWER in line for line in errors)
+    absent = next((line for line in errors if _ABSENT.search(line)), None)
+    if absent and reachable:
+        raise UnavailableError(
+            f"Maven's repositories have no {what}\n{absent}", "write a version that was released"
+        )
+    reason = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
+    raise UnavailableError(reason, "check the version, the network and Maven's settings.xml")
 
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
@@ -304,7 +313,7 @@ def _causes(line: str) -> list[str]:
     Without a network the cause is only in a warning.
     """
     tag, _, text = line.strip().partition("] ")
-    is_error = tag == "[ERROR" or text.startswith("Could not transfer")
+    is_error = tag == "[ERROR" or text.startswith(_NO_ANSWER)
     return [text[:300]] if is_error and text and not text.startswith(_HINTS) else []
 
 

@@ -90,6 +90,25 @@ def test_a_failed_resolve_leaves_no_folder_and_has_mavens_error(runs: Path) -> N
     assert pulsar_jars.PULSAR.cached_versions() == ()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Non-resolvable import POM: Could not find artifact pulsar:pom:9.9.9 in central",
+        "pulsar-broker:jar:9.9.9 was not found in https://repo.example during a previous attempt.",
+    ],
+)
+def test_a_version_that_the_registry_lacks_is_an_error_that_says_so(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """Its first question, and those of a day after it, which Maven answers from its own cache."""
+    monkeypatch.setenv("FAILURE", f"[ERROR] Some problems\n[ERROR] {words}")
+    with pytest.raises(UnavailableError) as raised:
+        pulsar_jars.PULSAR.resolve("9.9.9", print)
+    assert str(raised.value) == (
+        f"Maven's repositories have no Pulsar 9.9.9\n{words}; write a version that was released"
+    )
+
+
 def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
     leftover = java.cache_root() / ".resolving-pulsar-4.0.0-dead"
     leftover.mkdir(parents=True)
