@@ -164,7 +164,9 @@ def _not_met(document: RunDocument, unicode: bool) -> Iterable[str]:
     One without a number, whose cause the headline states already, is left out.
     """
     for prefix, finding in tightest_first(document):
-        told = finding.text in document.verdict.reasons or cause(finding) in document.verdict.reasons
+        told = (
+            finding.text in document.verdict.reasons or cause(finding) in document.verdict.reasons
+        )
         if finding.outcome is not Outcome.MET and not told:
             yield f"  {mark(finding.outcome, unicode)} {prefix}{finding.text}"
 
