@@ -207,7 +207,7 @@ class Engine:
         and without its drain.
         """
         if self._watching:
-            self.watch.woke(planned, now)
+            self.watch.woke(planned, now, self._end)
             if now >= self._end:
                 self.watch.stop()
                 self._watching = False
@@ -215,7 +215,7 @@ class Engine:
             self.watch.start(self._start)
             self._watching = True
             # The process may have stood still over the phase's start.
-            self.watch.woke(max(planned, self._start), now)
+            self.watch.woke(max(planned, self._start), now, self._end)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()
