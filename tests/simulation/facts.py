@@ -17,6 +17,8 @@ from simulation.player import clock_of
 from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from simulation.truth import Copy, Played, PlayedPhase, Sent
 
 MARGIN: Final = 2 * SECOND
@@ -243,6 +245,15 @@ class Facts:
             bucket=bucket,
         )
 
+    def without(self, messages: Set[tuple[int, int]]) -> Facts:
+        """Return the facts without some messages, by stream and sequence, as if they had never been due."""
+        kept = [sent for sent in self.messages if (sent.stream, sent.seq) not in messages]
+        copies = {key: found for key, found in self.copies.items() if key[:2] not in messages}
+        offered = self.offered
+        if offered is not None:
+            offered -= len(self.messages) - len(kept)
+        return replace(self, messages=kept, copies=copies, offered=offered)
+
 
 def has_key(profile: Profile, *keys: str) -> bool:
     """Return whether a profile, or one of its workloads, has one of these keys."""
@@ -250,12 +261,19 @@ def has_key(profile: Profile, *keys: str) -> bool:
     return any(key in section for section in sections for key in keys)
 
 
+def documents(played: Played) -> list[tuple[Document, Document | None]]:
+    """Return the results and the run file of each phase that has results; the one with the verdict is the last."""
+    if played.results is None:
+        return list(played.documents[:-1])
+    return [*played.documents[:-1], (played.results, played.run)]
+
+
 def all_facts(played: Played) -> list[Facts]:
     """Return the facts of each phase with a results document: of each workload, of each step of a search."""
     found = [
         facts_of(played, results, run)
-        for results, run in (*played.documents[:-1], (played.results, played.run))
-        if results is not None and run is not None and results["measurements"] is not None
+        for results, run in documents(played)
+        if run is not None and results["measurements"] is not None
     ]
     return [facts for facts in found if facts is not None]
 
