@@ -38,9 +38,9 @@ class Judged:
     played: Played | None
     calm: Played | None
     violations: tuple[Violation, ...]
-    margins: tuple[str, ...]
-    tried: tuple[str, ...]
     seconds: float
+    margins: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
