@@ -88,13 +88,14 @@ def _is_miss(reason: str) -> bool:
 
 
 def _perfect(played: Played) -> Iterator[Violation]:
-    """A perfect generator is late by a tick at most, which alone may exceed a limit or excuse a miss."""
+    """A perfect generator is late by ticks at most, which alone may exceed a limit or excuse a miss."""
     limits = played.world.profile.get("generator", {})
     excesses: list[tuple[str, float]] = []
     for reason in _reasons(played):
         limit = LIMIT.search(reason)
         if limit is not None and limit[1] == SEND_DELAY:
-            excesses.append((reason, span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))))
+            ticks = _ticks(played)
+            excesses.append((reason, span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms")) / ticks))
         elif not _is_miss(reason):
             excesses.append((reason, math.inf))
     excesses += [(finding["text"], _excess(finding)) for finding in _excused_findings(played)]
@@ -103,6 +104,17 @@ def _perfect(played: Played) -> Iterator[Violation]:
     for text, excess in excesses:
         margin = TICK if excess <= LATE else ""
         yield Violation("blame.generator", f"the generator is perfect: {text}", margin)
+
+
+def _ticks(played: Played) -> int:
+    """Return how many ticks can have delayed a message together: its own, and those of the messages before it in a full window.
+
+    Each of these was handed over up to a tick after the room came that it waited for, which counts as the generator's (docs/decisions/003).
+    """
+    waited = Counter(
+        (sent.run, sent.stream) for sent in played.truth.sent if sent.waited is not None
+    )
+    return 1 + max(waited.values(), default=0)
 
 
 def _excused_findings(played: Played) -> Iterator[Finding]:

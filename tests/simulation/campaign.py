@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 HASH_SEED: Final = "0"
 """PYTHONHASHSEED of every process that plays worlds."""
-LIMIT: Final = 60.0
-"""Seconds of real time after which a world is a violation of its own."""
+LIMIT: Final = 300.0
+"""Seconds of real time after which a world is a violation of its own: a hundred times what one needs, as other processes may run."""
 SHRINKING: Final = 60.0
 """Seconds of real time for making one document smaller."""
 AGAIN: Final = 20

@@ -12,7 +12,8 @@ Between two plays:
   clocks and on everything before.
 - :data:`EDGE`: a throughput counts messages in a time that is moved by the median latency (docs/decisions/004), so that the first or the
   last one may fall out of it.
-- :data:`FATE`: a message that was sent within a tick of the edge of a fault is lost, delayed or doubled in one play and not in the other.
+- :data:`FATE`: a message at the edge of a fault is lost, failed or doubled in one play and not in the other. Faults count from the start of
+  the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages leave at ticks.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ MARGINS: Final = (TICK, EDGE, FATE, DRAIN, CLOCK, ROUNDED)
 
 TICKS: Final = 2 * MS
 """ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
+MEETING: Final = 50 * MS
+"""ns by which a phase after the first may begin earlier or later: reports that end a phase are COLLECT apart (docs/decisions/002)."""
 MESSAGES: Final = 2
 """Messages at an edge: more than so many are no coincidence."""
 
@@ -106,8 +109,12 @@ def _is_close(observed: float | None, other: float | None) -> bool:
 # --- a message at the edge of a fault
 
 
-def fates(played: Played) -> dict[Key, tuple[int, Key]]:
-    """Return when each message was sent, and what became of it, without instants."""
+Fate = tuple[int, int, Key]
+
+
+def fates(played: Played) -> dict[Key, Fate]:
+    """Return of each message when it was sent, as the times of faults count, how late that was, and what became of it."""
+    origin = min((phase.start for phase in played.truth.phases), default=0)
     copies = Counter(
         (copy.run, copy.stream, copy.seq) for copy in played.truth.copies if not copy.foreign
     )
@@ -115,16 +122,18 @@ def fates(played: Played) -> dict[Key, tuple[int, Key]]:
     for sent in played.truth.sent:
         key = (sent.run, sent.stream, sent.seq)
         fate = (sent.failed, sent.answered is None, sent.stored is None, sent.sends, copies[key])
-        found[key] = (sent.at, fate)
+        found[key] = (sent.at - origin, sent.at - sent.intended, fate)
     return found
 
 
 def at_an_edge(played: Played, other: Played) -> set[Key]:
-    """Return the messages sent at the same instant in both plays, but for ticks, with another fate."""
+    """Return the messages that were sent about as late in both plays, about at the same time, and have another fate."""
     theirs = fates(other)
     edge = set()
-    for key, (at, fate) in fates(played).items():
-        if key in theirs and abs(at - theirs[key][0]) <= TICKS and fate != theirs[key][1]:
+    for key, (at, delay, fate) in fates(played).items():
+        their_at, their_delay, their_fate = theirs.get(key, (at, delay, fate))
+        is_same = abs(at - their_at) <= MEETING and abs(delay - their_delay) <= TICKS
+        if is_same and fate != their_fate:
             edge.add(key)
     return edge
 

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.coverage import objectives
 from simulation.facts import Due, all_facts, has_key, rate_of, span_of, true_offset
 from simulation.figures import (
     LATENCIES,
@@ -85,18 +86,19 @@ BREAKING: Final = (
 
 
 def _ends(played: Played) -> Iterator[Violation]:
-    """A run without measurements has a reason; one that lost a worker has no data."""
+    """A run without measurements has a reason; one that lost a worker has no data.
+
+    A search ends with its first step without data (docs/howto/find-the-peak.md), which is judged itself. It does not begin if its highest rate
+    is too low for the samples that a percentile needs.
+    """
     if played.outcome == "wrong profile":
         return
     kinds = {fault.kind for fault in played.world.faults}
     measured = played.results is not None and played.results["measurements"] is not None
     is_set = any(host.steps for host in played.world.hosts)
-    if (
-        not measured
-        and not kinds.intersection(BREAKING)
-        and not is_set
-        and played.outcome == "no data"
-    ):
+    is_judged = any(results["verdict"]["outcome"] == "no data" for results, _ in played.documents)
+    is_explained = kinds.intersection(BREAKING) or is_set or is_judged or _is_search_too_low(played)
+    if not measured and not is_explained and played.outcome == "no data":
         yield Violation("no data", f"nothing explains it: {played.error}")
     ends = [phase.ended for phase in played.truth.phases]
     loaded = not played.truth.phases or None in ends
@@ -106,6 +108,16 @@ def _ends(played: Played) -> Iterator[Violation]:
             "lost worker",
             f"a worker was killed while load ran, and the outcome is {played.outcome}",
         )
+
+
+def _is_search_too_low(played: Played) -> bool:
+    """Return whether a search did not begin, because even its highest rate has too few samples."""
+    search = played.world.profile.get("search")
+    if search is None or "max" not in search or played.truth.phases:
+        return False
+    samples = max((needed(statistic) for _, statistic in objectives(played.world)), default=0)
+    # A step is planned with a reserve.
+    return rate_of(search["max"]) * span_of(search.get("hold", "30s")) / SECOND < 1.1 * samples
 
 
 def _verdict(facts: Facts) -> Iterator[Violation]:

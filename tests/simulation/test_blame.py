@@ -11,7 +11,7 @@ from simulation.blame import check_blame, needs_counterfactual
 from simulation.margins import TICK
 from simulation.player import play
 from simulation.test_oracle import changed, rules, simple, with_finding
-from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, World
+from simulation.world import CONTROLLER, MS, SECOND, US, Fault, Host, Target, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PAUSE = Fault(kind="pause", at=3 * SECOND, duration=2 * SECOND, values={"worker": 1})
 SLOW = Fault(kind="slow-read", at=0, duration=None, values={"worker": 0, "by": MS})
+SLOW_TARGET = Target(up=220 * US, store=1_560 * US, down=330 * US)
 MAXIMUM = "endToEndLatency.max"
 
 
@@ -67,6 +68,19 @@ def test_a_send_delay_may_exceed_a_limit_of_a_tick(played: Played) -> None:
     reason = "own send delay p99 997 us > 900 us (generator.sendDelayP99)"
     found = check_blame(limited(played, reason, sendDelayP99="900us"), None)
     assert [violation.margin for violation in found] == [TICK]
+
+
+def test_ticks_before_a_full_window_add_up(tmp_path: Path) -> None:
+    """Each message of a window of one leaves up to a tick after the answer to the one before."""
+    driver = {"name": "simulated", "maxPendingMessages": 1}
+    profile = simple(topics=1, producerRate=714, driver=driver)
+    cut = Fault(kind="restart", at=0, duration=349 * MS)
+    played = play(World(seed=1, profile=profile, target=SLOW_TARGET, faults=(cut,)), tmp_path)
+    assert played.outcome == "generator-limited"
+    found = check_blame(played, None)
+    assert [(violation.rule, violation.margin) for violation in found] == [
+        ("blame.generator", TICK)
+    ]
 
 
 @pytest.mark.parametrize(("beyond", "is_found"), [(MS // 2, False), (2 * MS, True)])

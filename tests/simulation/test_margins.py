@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from simulation.laws import LAWS
 from simulation.margins import EDGE, FATE, TICK, at_an_edge, margin_between
 from simulation.player import play
+from simulation.test_worlds import REGRESSIONS
 from simulation.truth import Played, Truth
-from simulation.world import MS, SECOND, Fault, World
+from simulation.world import MS, SECOND, Fault, World, load_world
 
 
 def played(**finding: Any) -> Played:
@@ -94,7 +96,15 @@ def test_a_message_at_the_edge_of_a_fault_may_decide(both: tuple[Played, Played]
     assert margin_between(*both) == FATE
 
 
-def test_a_message_that_was_sent_at_another_time_is_not_at_an_edge(
+def test_a_phase_that_began_earlier_moves_a_message_over_an_edge(tmp_path: Path) -> None:
+    world = load_world(REGRESSIONS / "edge-of-a-cut.yaml")
+    law = next(law for law in LAWS if law.name == "a perfect generator")
+    perfect = play(world.without_generator_faults(), tmp_path / "perfect")
+    hidden = law.check(play(world, tmp_path / "world"), perfect)
+    assert [violation.margin for violation in hidden] == [FATE]
+
+
+def test_a_message_that_was_sent_later_is_not_at_an_edge(
     both: tuple[Played, Played],
 ) -> None:
     lost, kept = both

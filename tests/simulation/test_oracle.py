@@ -336,6 +336,27 @@ def test_a_peak_that_was_missed_is_found(tmp_path: Any) -> None:
     assert "peak" in rules(check_truth(wrong))
 
 
+def test_a_search_with_too_low_a_rate_for_its_percentiles_does_not_begin(tmp_path: Any) -> None:
+    profile = simple(**SEARCH, slo={"endToEndLatency": {"p99.5": "1s"}})
+    del profile["testDuration"]
+    played = play(World(seed=1, profile=profile), tmp_path)
+    assert (played.outcome, played.truth.phases) == ("no data", [])
+    assert rules(check_truth(played)) == set()
+    search = {**profile["search"], "max": 3_000}
+    higher = replace(played.world, profile={**profile, "search": search})
+    assert rules(check_truth(replace(played, world=higher))) == {"no data"}
+
+
+def test_foreign_messages_count_in_their_own_step_of_a_search(tmp_path: Any) -> None:
+    profile = simple(**SEARCH, slo={"foreign": "90%"})
+    del profile["testDuration"]
+    foreign = Fault(kind="foreign", at=0, duration=500 * MS, values={"every": 50 * MS})
+    played = play(World(seed=1, profile=profile, faults=(foreign,)), tmp_path)
+    counts = [one["measurements"]["counts"]["foreign"] for one, _ in played.documents]
+    assert sum(count > 0 for count in counts) == 1
+    assert rules(check_truth(played)) == set()
+
+
 def test_an_abort_without_a_reason_is_found(played: Played) -> None:
     profile = {**PROFILE, "abort": {"endToEndLatency.p90": "1s", "for": "2s"}}
     assert played.run is not None
