@@ -272,6 +272,11 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         return None
     following = min((one.start for one in of_workload if one.start > phase.start), default=1 << 62)
     end = phase.ended
+    # Each step of a search counts for itself what arrives without a number.
+    begin = max(
+        (one.ended or 0 for one in of_workload if one.recorded and one.start < phase.start),
+        default=0,
+    )
     sent = [
         one
         for one in played.truth.sent
@@ -291,7 +296,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         profile=profile, results=results, run=run, phase=phase,
         begin=phase.start, end=phase.start + run["duration"], phase_end=phase.start + run["duration"],
         messages=messages, offered=results["measurements"]["counts"]["offered"], copies={},
-        damaged=0, heads=sum(copy.damage == "head" and copy.taken is not None for copy in arrived),
+        damaged=0, heads=sum(copy.damage == "head" and copy.taken is not None and copy.arrived >= begin for copy in arrived),
         settled=all(time <= end for time in times),
     )  # fmt: skip
     _add_copies(whole, of_phase)
@@ -308,7 +313,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     whole.foreign = [
         copy
         for copy in played.truth.copies
-        if copy.foreign and copy.run == run["run"] and copy.arrived < end
+        if copy.foreign and copy.run == run["run"] and begin <= copy.arrived < end
     ]
     return whole
 

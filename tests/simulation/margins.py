@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.world import MS
+from simulation.world import MS, TARGET
 
 if TYPE_CHECKING:
     from simulation.truth import Played
@@ -17,6 +17,8 @@ TICKS: Final = 2 * MS
 """ns by which a latency may differ: a tick on the way out, and one of the reading loop."""
 RESOLUTION: Final = 0.0011
 """Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
+STRUCK: Final = ("loss", "duplicates", "outOfOrder", "failed", "corrupt", "foreign", "silent")
+"""Metrics that count what the target's faults do, each in its time: a pause moves messages into that time, or out of it."""
 EDGE: Final = 2
 """Messages at the edges of the measured time."""
 
@@ -45,6 +47,8 @@ def _findings(played: Played) -> dict[str, dict[str, Any]]:
 def _is_close(finding: dict[str, Any], other: dict[str, Any], played: Played) -> bool:
     if finding["windows"]:
         return False
+    if finding["metric"] in STRUCK and played.world.of_side(TARGET):
+        return True
     if finding["metric"] == "throughput":
         assert played.results is not None
         subscriptions = played.results["measurements"]["subscriptions"]

@@ -671,7 +671,8 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
     if section["drained"] is False and section["waited"] is not None:
         end = resumed + section["waited"]
         left = [waiting(at) for at in range(end - LOOK, end + 1, 50 * MS)]
-        shrank = min(left) < section["messages"]
+        # With second copies it is unknown how many are left: then it took longer than the wait.
+        shrank = section["left"] is None or min(left) < section["messages"]
         if not shrank and "never" not in finding["shown"]["observed"]:
             yield Violation(
                 "backlog",
@@ -682,21 +683,24 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
 # --- a search (docs/howto/find-the-peak.md)
 
 
+def _has_held(peak: dict[str, Any], rate: float) -> bool:
+    """Return whether a rate held: its last confirmation, or else the majority of its steps."""
+    steps = [step for step in peak["steps"] if step["rate"] == rate]
+    confirmed = [step["outcome"] for step in steps if step["purpose"] == "confirm"]
+    votes = [step["outcome"] for step in steps if step["purpose"] != "confirm"]
+    return confirmed[-1] == "met" if confirmed else 2 * votes.count("met") > len(votes)
+
+
 def _peak(played: Played) -> Iterator[Violation]:
-    """The peak is a rate whose last confirmation, or the majority of its steps, was met; the rate that was missed is above it."""
+    """The peak is a rate that held, as did all lower ones."""
     peak = (played.results or {}).get("peak")
     if not peak or peak["rate"] is None:
         return
-    steps = [step for step in peak["steps"] if step["rate"] == peak["rate"]]
-    confirmed = [step["outcome"] for step in steps if step["purpose"] == "confirm"]
-    votes = [step["outcome"] for step in steps if step["purpose"] != "confirm"]
-    is_met = confirmed[-1] == "met" if confirmed else 2 * votes.count("met") > len(votes)
-    if not is_met:
-        yield Violation("peak", f"{peak['rate']}: its steps were {votes}, confirmed {confirmed}")
-    for step in peak["steps"]:
-        outcomes = [one["outcome"] for one in peak["steps"] if one["rate"] == step["rate"]]
-        if step["rate"] < peak["rate"] and outcomes.count("met") == 0:
-            yield Violation("peak", f"{peak['rate']} is above {step['rate']}, which was never met")
+    if not _has_held(peak, peak["rate"]):
+        yield Violation("peak", f"{peak['rate']} did not hold")
+    unmet = sorted({step["rate"] for step in peak["steps"] if not _has_held(peak, step["rate"])})
+    if unmet and unmet[0] < peak["rate"]:
+        yield Violation("peak", f"{peak['rate']} is above {unmet[0]}, which did not hold")
     throttles = [
         fault
         for fault in played.world.faults
@@ -735,11 +739,12 @@ def check_blame(played: Played, calm: Played | None) -> list[Violation]:
     reasons = (played.results or {}).get("verdict", {}).get("reasons", [])
     limits = played.world.profile.get("generator", {})
     is_fine = any(span_of(value) <= CHANGED for value in limits.values() if isinstance(value, str))
+    perfect = calm or played
     # A limit of a tick or two is exceeded by any engine.
-    if played.outcome == "generator-limited" and calm is None and not is_fine:
-        found.append(
-            Violation("blame.generator", f"the generator is perfect: {'; '.join(reasons)}")
-        )
+    is_perfect = not perfect.world.of_side(GENERATOR)
+    if perfect.outcome == "generator-limited" and is_perfect and not is_fine:
+        blamed = (perfect.results or {}).get("verdict", {}).get("reasons", [])
+        found.append(Violation("blame.generator", f"the generator is perfect: {'; '.join(blamed)}"))
     # Left out: searches, whose steps depend on each other, and an abort, which may end the load before a fault.
     if calm is None or played.truth.killed or has_key(played.world.profile, "search", "abort"):
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from simulation.margins import within_margins
 from simulation.truth import Played, Truth
-from simulation.world import MS, World
+from simulation.world import MS, Fault, World
 
 
 def played(**finding: Any) -> Played:
@@ -46,6 +47,14 @@ def test_a_loss_has_no_margin() -> None:
     loss = {"name": "loss", "metric": "loss", "unit": "count"}
     missed = played(**loss, outcome="missed", observed=1)
     assert not within_margins(missed, played(**loss, observed=0))
+
+
+def test_what_a_fault_of_the_target_strikes_may_differ() -> None:
+    """A pause moves messages into the time of a fault, or out of it; their counts are compared with the truth."""
+    loss = {"name": "loss", "metric": "loss", "unit": "count"}
+    world = World(seed=1, profile={}, faults=(Fault(kind="lose-acknowledged", at=0),))
+    missed = replace(played(**loss, outcome="missed", observed=1), world=world)
+    assert within_margins(missed, played(**loss, observed=0))
 
 
 def test_an_objective_without_a_counterpart_has_none() -> None:

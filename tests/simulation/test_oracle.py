@@ -335,6 +335,57 @@ def test_a_peak_that_was_missed_is_found(tmp_path: Any) -> None:
     assert "peak" in rules(check_truth(wrong))
 
 
+def peak(*steps: tuple[int, str, str]) -> dict[str, Any]:
+    """Return a peak of 20/s. :param steps: rate, purpose, outcome."""
+    return {
+        "rate": 20,
+        "steps": [
+            {"rate": rate, "purpose": purpose, "outcome": outcome}
+            for rate, purpose, outcome in steps
+        ],
+    }
+
+
+CONFIRMED = (20, "confirm", "met")
+
+
+@pytest.mark.parametrize(
+    ("votes", "found"),
+    [
+        (["met", "missed", "met"], False),
+        (["missed", "met"], True),
+        (["missed", "met", "missed"], True),
+    ],
+)
+def test_a_peak_above_a_rate_that_did_not_hold_is_found(
+    played: Played, votes: list[str], found: bool
+) -> None:
+    below = [(10, "repeat", vote) for vote in votes]
+    wrong = changed(played, "peak", value=peak(*below, CONFIRMED))
+    assert ("peak" in rules(check_truth(wrong))) is found
+
+
+def test_the_last_confirmation_decides_whether_a_rate_held(played: Played) -> None:
+    held = changed(played, "peak", value=peak((20, "bisect", "missed"), CONFIRMED))
+    assert "peak" not in rules(check_truth(held))
+    broken = changed(played, "peak", value=peak((20, "bisect", "met"), (20, "confirm", "missed")))
+    assert "peak" in rules(check_truth(broken))
+
+
+def test_foreign_messages_count_in_their_own_step_of_a_search(tmp_path: Any) -> None:
+    search = {
+        "start": 20,
+        "max": 40,
+        "hold": "500ms",
+        "confirm": "500ms",
+        "warmup": "100ms",
+        "precision": "50%",
+    }
+    foreign = Fault(kind="foreign", at=0, duration=300 * MS, values={"every": 50 * MS})
+    world = World(seed=1, profile=simple(producerRate=0, search=search), faults=(foreign,))
+    assert check_truth(play(world, tmp_path)) == []
+
+
 def test_an_abort_without_a_reason_is_found(played: Played) -> None:
     profile = {**PROFILE, "abort": {"endToEndLatency.p90": "1s", "for": "2s"}}
     assert played.run is not None
@@ -352,6 +403,16 @@ def test_an_abort_without_a_reason_is_found(played: Played) -> None:
 def test_a_limit_of_a_perfect_generator_is_found(played: Played) -> None:
     wrong = replace(played, outcome="generator-limited")
     assert rules(check_blame(wrong, None)) == {"blame.generator"}
+
+
+def test_a_limit_in_the_world_without_the_faults_of_the_generator_is_found(
+    played: Played,
+) -> None:
+    paused = replace(played.world, faults=(PAUSE,))
+    limited = replace(played, outcome="generator-limited", world=paused)
+    calm = replace(played, outcome="generator-limited")
+    assert "blame.generator" in rules(check_blame(limited, calm))
+    assert "blame.generator" not in rules(check_blame(limited, limited))
 
 
 def test_a_miss_that_a_perfect_generator_does_not_have_is_found(played: Played) -> None:
