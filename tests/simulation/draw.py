@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.dice import Dice, dice, significant
+from simulation.dice import Dice, dice, significant, span
 from simulation.draw_load import Load, draw_load
 from simulation.draw_objectives import COUNTED_BY, Author, Scales, generator_limits, widest_fault
 from simulation.world import (
@@ -119,10 +119,14 @@ LASTING: Final = (
 """Kinds that may last into the drain."""
 STRONG: Final = 0.15
 """Share of the faults that strike a large part of the load, for the rest of it."""
+STRONG_TOGETHER: Final = 0.4
+"""The same of a fault that is drawn for the one before."""
 STRONG_OF_BACKLOGS: Final = 0.6
 """The same with a backlog, of which some messages may always be left."""
 INTO_DRAIN: Final = 0.15
 """Share of these faults that do."""
+LATE_INTO_DRAIN: Final = 0.45
+"""The same of late deliveries, which a drain is there for."""
 
 IMPOSSIBLE: Final = frozenset(
     {
@@ -153,7 +157,10 @@ def draw(seed: int, without: Set[str] = frozenset()) -> World:
     length = max(load.warmup + load.duration for load in loads)
     if "search" in features:
         length *= 6
-    faults = _Faults(seed, tag, loads[0], workers, length, without).draw()
+    drawn = _Faults(seed, tag, loads[0], workers, length, without)
+    faults = drawn.draw()
+    if drawn.drain > loads[0].drain:
+        loads[0].keys["drainTimeout"] = span(drawn.drain)
     if "search" in features and tag != "calm":
         faults = (*faults, _limit(seed, loads[0], without))
     faults = tuple(fault for fault in faults if fault is not None)
@@ -301,6 +308,8 @@ class _Faults:
         self._workers = workers
         self._length = length
         self._without = without
+        self.drain = 0
+        """ns: the drain has to last so long, for what the faults hold back."""
         self._is_backlog = "consumerBacklogSizeGB" in load.keys
         self._strong = STRONG_OF_BACKLOGS if self._is_backlog else STRONG
 
@@ -322,7 +331,11 @@ class _Faults:
             weights = self._weights(candidates, faults)
             if not weights:
                 break
-            faults.append(self._fault(die.weighted(weights), dice(self._seed, "fault", index)))
+            strong = self._strong
+            if index == 1 and candidates[0] in TOGETHER.get(faults[0].kind, ()):
+                strong = STRONG_TOGETHER
+            kind = die.weighted(weights)
+            faults.append(self._fault(kind, dice(self._seed, "fault", index), strong))
         return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
 
     def _second(
@@ -361,10 +374,11 @@ class _Faults:
             kinds.add("early-delivery")
         return kinds
 
-    def _fault(self, kind: str, die: Dice) -> Fault:
-        if kind in LASTING and die.chance(INTO_DRAIN):
+    def _fault(self, kind: str, die: Dice, strong: float) -> Fault:
+        into_drain = LATE_INTO_DRAIN if kind in _LATE else INTO_DRAIN
+        if kind in LASTING and die.chance(into_drain):
             return self._into_drain(kind, die)
-        if "share" in KINDS[kind].values and die.chance(self._strong):
+        if "share" in KINDS[kind].values and die.chance(strong):
             return self._lasting(kind, die)
         at = die.weighted(
             {
@@ -392,6 +406,10 @@ class _Faults:
         """Return a fault that begins before the end of the load, and whose effect ends before that of the drain, or a little later."""
         before = round(die.between(10 * MS, min(self._length, SECOND)))
         further = round(die.uniform(0, 1.1) * self._load.drain)
+        if kind in _LATE and die.chance(0.6):
+            # What comes late comes in time for the drain, which is as long as that.
+            further = round(die.between(0.3, 3) * SECOND)
+            self.drain = max(self.drain, further + 2 * SECOND)
         values = self._values(kind, die)
         duration = before + further
         if kind == "slow-delivery":

@@ -384,7 +384,7 @@ MUTANTS: Final = (
     Mutant(name="max of what came", source="nineteen 7", place="verdict.observations:Latencies.statistic", make=_largest_that_came,
         likely=(("fault: lose-acknowledged", "statistic: max"), ("fault: reject", "statistic: max"), ("fault: hang", "statistic: max"))),
     Mutant(name="second copies end a drain", source="nineteen 14", place="fleet.drain:Drain.has_ended", make=_without_doubt,
-        likely=tuple((two, late) for two in ("fault: double", "fault: redeliver") for late in ("fault: slow-delivery", "fault: no-delivery"))),
+        likely=tuple((two, late, "shape: fault into the drain") for two in ("fault: double", "fault: redeliver") for late in ("fault: slow-delivery", "fault: no-delivery"))),
     Mutant(name="damaged messages pass", source="nineteen, small things", place="metrics.stats:_counts", make=_counts(corrupt=lambda counts: 0),
         likely=(("fault: corrupt-body", "shape: checksum"), ("fault: corrupt-head",))),
     # "Wrong verdicts and wrong loads"
