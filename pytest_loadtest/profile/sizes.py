@@ -18,6 +18,7 @@ from urllib.parse import unquote, urldefrag
 from pytest_loadtest.errors import UsageError, did_you_mean
 from pytest_loadtest.message.payloads import MAX_BUCKETS
 from pytest_loadtest.message.sizing import Range, join_ranges, join_smallest
+from pytest_loadtest.metrics.hdr_codec import decode_hdr
 from pytest_loadtest.values.addresses import masked, masked_text
 from pytest_loadtest.values.quantities import format_size, parse_size
 
@@ -177,8 +178,6 @@ def _json(text: str, source: str) -> Iterator[SizeRow]:
 
 
 def _hlog(text: str, source: str) -> Iterator[SizeRow]:
-    from hdrh.histogram import HdrHistogram
-
     tags = set()
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(("#", '"')) or not line.strip():
@@ -187,15 +186,14 @@ def _hlog(text: str, source: str) -> Iterator[SizeRow]:
         tags.add(columns[0] if line.startswith("Tag=") else "")
         payload = columns[-1]
         try:
-            histogram = HdrHistogram.decode(payload)
-        except Exception as error:  # the library lets any exception of its decoding pass
+            histogram = decode_hdr(payload)
+        except ValueError as error:
             invalid = f"{source}:{number}: {payload[:20]!r} is not an HDR histogram ({error})"
             raise UsageError(f"{invalid}: write an HdrHistogram log, format 1.3") from error
-        for item in histogram.get_recorded_iterator():
-            last = item.value_iterated_to
-            size = (histogram.get_lowest_equivalent_value(last) + last) // 2
-            count = Fraction(item.count_added_in_this_iter_step)
-            yield SizeRow(Range(size, size + 1, count), f"{source}:{number}")
+        for bucket, count in histogram.counts.items():
+            low, width = histogram.bounds(bucket)
+            size = low + (width - 1) // 2
+            yield SizeRow(Range(size, size + 1, Fraction(count)), f"{source}:{number}")
     if len(tags) > 1:
         names = ", ".join(sorted(tag.removeprefix("Tag=") or "(none)" for tag in tags))
         several = f"{source}: histograms of several tags ({names})"

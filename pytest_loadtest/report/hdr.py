@@ -1,8 +1,6 @@
 """Latency histograms in HdrHistogram's formats.
 
-They are encoded, for documents, and a log (``.hlog``, format 1.3) that the usual viewers open. The
-library encodes the histograms; the lines of the log are written here, because the library's log
-writer leaves out tags.
+They are encoded, for documents, and a log (``.hlog``, format 1.3) that the usual viewers open.
 """
 
 from __future__ import annotations
@@ -15,10 +13,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
-from hdrh.histogram import HdrHistogram
-
 from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.metrics.hdr_codec import decode_hdr, encode_hdr
 from pytest_loadtest.metrics.histogram import SUB_BITS, Histogram, bucket_bounds, rank
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.verdict.observations import TAIL
@@ -71,9 +67,9 @@ def log_lines(measurements: Measurements, started: float) -> Iterator[str]:
 
 
 def encode_histogram(histogram: Histogram) -> str:
-    """Return the library's compressed V2 form in base64; each bucket has the same count."""
+    """Return the compressed V2 form in base64; each bucket has the same count."""
     counts = dict(zip(histogram.index.tolist(), histogram.count.tolist(), strict=True))
-    return _encoded(counts, SUB_BITS, DIGITS, histogram.maximum)
+    return encode_hdr(counts, DIGITS, histogram.maximum)
 
 
 def encode_coarse_counts(counts: Mapping[int, int]) -> str:
@@ -81,20 +77,8 @@ def encode_coarse_counts(counts: Mapping[int, int]) -> str:
 
     :param counts: by bucket.
     """
-    return _encoded(counts, SERIES_BITS, COARSE_DIGITS, bucket_bounds(max(counts), SERIES_BITS)[0])
-
-
-def _encoded(counts: Mapping[int, int], bits: int, digits: int, maximum: int) -> str:
-    """Encode counts by bucket.
-
-    :param digits: significant digits, the library's measure of ``bits``.
-    :param maximum: of the values, ns.
-    """
-    encoder = HdrHistogram(1, max(2 * maximum, 2), digits)
-    for index, count in counts.items():
-        if not encoder.record_value(bucket_bounds(index, bits)[0], count):
-            raise ValueError(f"bucket {index} lies beyond the histogram's maximum {maximum} ns")
-    return str(encoder.encode().decode("ascii"))
+    maximum, _ = bucket_bounds(max(counts), SERIES_BITS)
+    return encode_hdr(counts, COARSE_DIGITS, maximum)
 
 
 def decode_counts(text: str | None) -> dict[int, int]:
@@ -104,9 +88,7 @@ def decode_counts(text: str | None) -> dict[int, int]:
     """
     if text is None:
         return {}
-    counts = np.asarray(HdrHistogram.decode(text).counts)
-    index = np.flatnonzero(counts)
-    return dict(zip(index.tolist(), counts[index].tolist(), strict=True))
+    return dict(decode_hdr(text).counts)
 
 
 # Distributions of latencies: the buckets and counts of the results, and the values at their ranks.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pytest_loadtest.kinds import (
     BrokerStart,
     Client,
@@ -14,7 +12,7 @@ from pytest_loadtest.kinds import (
     Scheme,
 )
 
-KIND: Final = DriverKind(
+KIND = DriverKind(
     name="loopback",
     label="loopback",
     target="relay",

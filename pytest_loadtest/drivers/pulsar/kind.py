@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pytest_loadtest.kinds import (
     BrokerStart,
     Client,
@@ -15,9 +13,9 @@ from pytest_loadtest.kinds import (
 )
 
 # Bytes left free below the broker's limit, which includes the message's metadata.
-METADATA: Final = 1024
+METADATA = 1024
 
-KIND: Final = DriverKind(
+KIND = DriverKind(
     name="pulsar",
     label="Pulsar",
     packages=("pulsar-client",),
