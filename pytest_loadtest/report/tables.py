@@ -1,6 +1,6 @@
 """The model of a table, which every report uses, and its lines for the terminal and for Markdown.
 
-``html/template.html.j2`` renders the same tables as HTML.
+``html/templates/macros.html.j2`` renders the same tables as HTML.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ ROWS = {metric.key: "  " * metric.indented + metric.label for metric in LATENCIE
 """The first cell of each row in a table of latencies, by the key in results."""
 ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
 """The latencies that have a row for every run, measured or not."""
-_LABELS = {row.key: row.label for row in COUNTS}
+COUNT_LABELS = {row.key: row.label for row in COUNTS}
+"""The names of counts, by the key in results."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
@@ -262,7 +263,7 @@ def _silent(measured: MeasurementsSection) -> Iterable[str]:
 
 
 def _listed(counts: Mapping[str, int | None], keys: Sequence[str]) -> str:
-    return ", ".join(f"{_LABELS[key]} {count_text(counts[key])}" for key in keys)
+    return ", ".join(f"{COUNT_LABELS[key]} {count_text(counts[key])}" for key in keys)
 
 
 def count_text(count: int | None) -> str:

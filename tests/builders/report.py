@@ -129,10 +129,12 @@ def made_charts(seconds: int = 60) -> dict[str, Chart]:
 def made_page(charts: dict[str, Chart], bands: list[dict[str, Any]]) -> str:
     """Return the report's page for one run with these charts and bands."""
     figures = [ChartFigure(name, chart) for name, chart in charts.items()]
-    run = RunPage(
-        name="run-1", title="a made run", outcome="met", about="made up", chapters=[Chapter("run-1-1", "Charts", figures)], bands=bands,
-    )  # fmt: skip
-    return render_page("Made charts", "made by a test", [], [run])
+    read = ReadRun(session="", attempt=1, document=document(), steps={})
+    run = RunPage(name="run-1", run=read, chapters=[], bands=bands)
+    first = [Chapter("overview", "Runs", []), Chapter("charts", "Charts", figures)]
+    return render_page(
+        [run], first, [], title="Made charts", made="made by a test", outcomes="1 met of 1 run"
+    )
 
 
 def made_soak(seconds: int, topics: int = 1, seed: int = 7) -> RunDocument:

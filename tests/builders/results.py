@@ -15,7 +15,7 @@ from pytest_loadtest.report.html import page
 if TYPE_CHECKING:
     from pathlib import Path
 
-VOID = {"meta", "link", "br", "hr", "img", "input"}
+VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
 
 
 def put(
@@ -84,10 +84,10 @@ class Page(HTMLParser):
             self.scripts.append(data)
         elif kind == "style":
             self.styles.append(data)
-        elif data.strip():
+        elif {"td", "th"} & set(self._open):
+            self.rows[-1][-1] += data
+        if kind not in ("script", "style") and data.strip():
             self.words.append(" ".join(data.split()))
-            if {"td", "th"} & set(self._open):
-                self.rows[-1][-1] += data
 
     @property
     def reads(self) -> str:

@@ -54,8 +54,8 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     assert run.report == str(file)
     found = Page(file.read_text(encoding="utf-8"))
     assert [row[:2] for row in found.rows[1:3]] == [
-        ["test_it.py::test_missed", "missed"],
-        ["test_it.py::test_met", "met"],
+        ["test_missed", "missed"],
+        ["test_met", "met"],
     ]
     assert found.charts["rates"]["series"]
     assert [path.name for path in session.glob(".*")] == []
@@ -69,7 +69,7 @@ def test_a_report_at_another_path_has_broken_runs_too(project: Project) -> None:
     assert run.outcomes == {"error": 1}
     assert report_line(run.out) == f"report     {project.path / 'out' / 'mine.html'}"
     found = Page((project.path / "out" / "mine.html").read_text(encoding="utf-8"))
-    assert found.rows[1][:2] == ["test_it.py::test_no_data", "no data"]
+    assert found.rows[1][:2] == ["test_no_data", "no data"]
     assert "p99.999 needs" in found.rows[1][2]
     assert not list(project.path.glob(".loadtest/*/report.html"))
 

@@ -14,6 +14,9 @@ from pytest_loadtest.report.tables import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_loadtest.report.find_results import ReadRun
+    from pytest_loadtest.report.measurements_section import MeasurementsSection
+
 NOT_MEASURED: Final = "not measured"
 ON_PAGE: Final = Absences(NOT_MEASURED, "never began", "not applicable", "nothing")
 
@@ -25,6 +28,14 @@ class Paragraph:
     block: ClassVar = "paragraph"
     text: str
     kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The way of the messages of a run, with the counts of those that went wrong."""
+
+    block: ClassVar = "flow"
+    measured: MeasurementsSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class ChartFigure:
     chart: dict[str, Any]
 
 
-Block = Table | Paragraph | Listing | Verbatim | Fold | ChartFigure
+Block = Table | Paragraph | Flow | Listing | Verbatim | Fold | ChartFigure
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +92,13 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """The chapters of one run.
+    """The chapters of one run, after its verdict.
 
     :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`.
     """
 
     name: str
-    title: str
-    outcome: str
-    about: str
+    run: ReadRun
     chapters: Sequence[Chapter]
     bands: Sequence[dict[str, Any]] = ()
 

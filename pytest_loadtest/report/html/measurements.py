@@ -16,6 +16,7 @@ from pytest_loadtest.report.html.blocks import (
     NOT_MEASURED,
     ON_PAGE,
     ChartFigure,
+    Flow,
     Fold,
     Paragraph,
     absent,
@@ -59,16 +60,10 @@ CURVES: Final = {
 """Charts by their name: a title, and the kinds of latency in them."""
 
 
-def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
-    """Yield a table of all latencies, and their percentile curves.
-
-    :param run: the id of its place on the page.
-    """
+def latency_charts(run: str, document: RunDocument) -> Iterator[Block]:
+    """Yield the percentile curves of a run. :param run: the id of its place on the page."""
     measured = document.measurements
-    if measured is None:
-        yield absent("latency", "the run broke before anything could be measured")
-        return
-    yield _table(measured)
+    assert measured is not None
     for name, (title, kinds) in CURVES.items():
         drawn = any(kind in measured.latencies for kind in kinds)
         if name == "curve":
@@ -77,6 +72,15 @@ def latency_chapter(run: str, document: RunDocument) -> Iterator[Block]:
             findings = document.verdict.findings
             chart = charts.latency_curves(measured, findings, run, kinds, title)
             yield absent(title) if chart is None else ChartFigure(f"{run}-{name}", chart)
+
+
+def latency_facts(document: RunDocument) -> Iterator[Block]:
+    """Yield the table of all latencies on demand, and how they were measured."""
+    measured = document.measurements
+    if measured is None:
+        yield absent("latency", "the run broke before anything could be measured")
+        return
+    yield Fold("Latencies", [_table(measured)])
     for _, text in sections.delay_facts(measured):
         yield Paragraph(text)
     facts = (
@@ -130,8 +134,9 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
         text = "messages: not applicable: the run had connections and no messages"
         yield Paragraph(text, "absent")
     else:
-        yield _rate_table(measured)
-        yield _count_table(measured, bool(document.profile.document.get("checksum")))
+        yield Flow(measured)
+        counts = _count_table(measured, bool(document.profile.document.get("checksum")))
+        yield Fold("Rates and counts", [_rate_table(measured), counts])
         if silent := sections.silent_text(measured):
             yield Paragraph(f"Nothing arrived of {silent}.", "missed")
         yield from _lost_ranges(measured.lost)

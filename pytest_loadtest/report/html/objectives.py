@@ -1,10 +1,9 @@
-"""Objectives as tables, in the words of the terminal, and charts of those that hold in windows."""
+"""Charts and tables of objectives that hold in windows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold
 from pytest_loadtest.report.html.charts import (
     TIME,
@@ -14,7 +13,6 @@ from pytest_loadtest.report.html.charts import (
     make_chart,
     objective_levels,
 )
-from pytest_loadtest.report.sections import all_findings, cause, has_number, objective_name
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import counted, exact, format_value
@@ -28,42 +26,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.verdict_section import FindingEntry, WindowsSection
 
-
-HEAD: Final = ("objective", "outcome", "observed", "bound", "", "samples")
-ALIGN: Final = "<<>><>"
-
-
-def objectives_table(document: RunDocument) -> Table | None:
-    """Return the objectives of a run and its stages, misses first; None if nothing was judged."""
-    judged = list(all_findings(document))
-    if not judged:
-        return None
-    judged.sort(key=lambda entry: MISSES_FIRST.index(entry[1].outcome))
-    rows = [objective_row(prefix, finding) for prefix, finding in judged]
-    return Table(caption="Objectives, misses first", head=HEAD, align=ALIGN, rows=rows)
-
-
-def objective_row(prefix: str, finding: FindingEntry) -> tuple[str | Cell, ...]:
-    """Return the cells below :data:`HEAD`: the fifth is the excess, or why there is no number.
-
-    :param prefix: of the name.
-    """
-    observed = finding.shown.observed
-    note = finding.shown.over
-    if not has_number(finding):
-        observed = "not known"
-        note = cause(finding)
-    return (
-        prefix + objective_name(finding),
-        Cell(finding.outcome, finding.outcome),
-        observed,
-        finding.shown.bound,
-        note,
-        "not counted" if finding.samples is None else exact(finding.samples),
-    )
-
-
-# Objectives that hold in windows of a run: the observed value of each window.
 
 AXES: Final = {
     "ns": Axis("observed", "ns", "log"),

@@ -1,4 +1,4 @@
-"""The first chapters of the page: every run, worst first, every objective, and the environment."""
+"""The first screen of the page, a row for each run, worst first; and the environment, its end."""
 
 from __future__ import annotations
 
@@ -6,113 +6,41 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.document import MISSES_FIRST
-from pytest_loadtest.report.html import objectives
-from pytest_loadtest.report.html.blocks import (
-    NOT_MEASURED,
-    Chapter,
-    Fold,
-    Listing,
-    Paragraph,
-    Verbatim,
-    absent,
-)
-from pytest_loadtest.report.sections import (
-    all_findings,
-    answer,
-    delivered_text,
-    missed_texts,
-    outcome_counts,
-    percentiles,
-    run_name,
-    scale_changes,
-    scale_of,
-    short_scale,
-)
-from pytest_loadtest.report.tables import Cell, Table
-from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
+from pytest_loadtest.report.html.blocks import Chapter, Fold, Listing, Paragraph, Verbatim
+from pytest_loadtest.report.sections import outcome_counts, run_name
+from pytest_loadtest.report.tables import Table
+from pytest_loadtest.values.quantities import format_size
 from pytest_loadtest.values.wording import counted, exact, format_value
-from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import ReadRun, ResultSet
     from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.measurements_section import MeasurementsSection
-    from pytest_loadtest.report.verdict_section import FindingEntry
 
 
-Named = list[tuple[str, "ReadRun"]]
-
-
-def overview_chapters(results: ResultSet, names: Sequence[str]) -> list[Chapter]:
-    """:param names: the ids of the runs' places on the page."""
-    runs = list(zip(names, results.runs, strict=True))
-    return [
-        Chapter("overview", "Overview", [*_first(results), _runs(runs)]),
-        Chapter("objectives", "Objectives", list(_objectives(runs))),
-        Chapter("environment", "Environment", list(_environment(runs))),
-    ]
-
-
-def _first(results: ResultSet) -> Iterator[Block]:
+def session_outcome(results: ResultSet) -> str:
+    """Return the outcome of the session in one line: ``2 missed, 1 met of 3``."""
     outcomes = outcome_counts(run.document for run in results.runs)
-    yield Paragraph(f"{counted(len(results.runs), 'run')}: {outcomes or 'none that can be read'}.")
-    if any(run.document.scale is not None for run in results.runs):
-        text = "Scaled and shortened runs keep the shape of the load"
-        yield Paragraph(f"{text} and say nothing about the full load.", "warning")
+    return f"{outcomes or 'none that can be read'} of {counted(len(results.runs), 'run')}"
+
+
+def overview_blocks(results: ResultSet) -> Iterator[Block]:
+    """Yield what must be known before the table of runs is read."""
+    scaled = [run for run in results.runs if run.document.scale is not None]
+    if scaled:
+        text = f"{len(scaled)} of {counted(len(results.runs), 'run')} scaled or shortened"
+        why = "the shape of the load is kept, but it says nothing about the full load"
+        yield Paragraph(f"{text}: {why}.", "warning")
     if results.unreadable:
         yield Listing("Results that cannot be read", results.unreadable)
 
 
-def run_title(run: ReadRun) -> str:
-    """Return the test, with the number of the attempt after the first."""
-    name = run_name(run.document)
+def run_label(run: ReadRun) -> str:
+    """Return the test without its file, its workload, and the attempt after the first."""
+    name = run_name(run.document).rpartition("::")[2]
     return f"{name} · attempt {run.attempt}" if run.attempt > 1 else name
-
-
-def scale_text(document: RunDocument) -> str:
-    """Return ``SCALED ×0.01`` with the reductions; empty where the profile ran as written."""
-    changes = scale_changes(document)
-    scale = scale_of(document).upper()
-    return f"{scale} ({changes})" if changes else scale
-
-
-def _runs(runs: Named) -> Table:
-    head = [
-        "test", "outcome", "what was missed, and why", "scale", "offered", "delivered",
-        "end-to-end p99", "for",
-    ]  # fmt: skip
-    align = "<<<<>>>>"
-    rows = [_row(name, run) for name, run in runs]
-    if len({run.session for _, run in runs}) > 1:
-        head.append("session")
-        align += "<"
-        for row, (_, run) in zip(rows, runs, strict=True):
-            row.append(run.session)
-    return Table(caption="Every run, worst first", head=head, align=align, rows=rows)
-
-
-def _row(name: str, run: ReadRun) -> list[str | Cell]:
-    document = run.document
-    reasons = [*document.verdict.reasons, *missed_texts(document)]
-    if document.peak is not None:
-        reasons.insert(0, f"peak: {answer(document.peak)}")
-    why = reasons[0] if reasons else ""
-    if len(reasons) > 1:
-        why += f"; and {len(reasons) - 1} more"
-    scale = "as written"
-    if document.scale is not None:
-        scale = short_scale(document.scale.factor)
-    return [
-        Cell(run_title(run), link=name),
-        Cell(run.outcome, run.outcome),
-        why,
-        scale,
-        *_figures(document.measurements),
-    ]
 
 
 def format_started(started: str | None) -> str:
@@ -120,64 +48,40 @@ def format_started(started: str | None) -> str:
     return "never" if started is None else f"{started[:19].replace('T', ' ')} UTC"
 
 
-def _figures(measured: MeasurementsSection | None) -> tuple[str, str, str, str]:
-    if measured is None:
-        return (NOT_MEASURED,) * 4
-    p99, _ = percentiles(measured.latencies["endToEnd"], "p99", absent=NOT_MEASURED)
-    delivered = delivered_text(measured, "nothing", "nothing subscribes")
-    return format_rate(measured.rate), delivered, p99, format_duration(measured.duration)
+LONGEST: Final = 400
+"""The largest number of lines of a profile; a profile with a rate for every second has many
+more."""
 
 
-def _objectives(runs: Named) -> Iterator[Block]:
-    """Yield all objectives; implicit ones that were met on demand, as every run has them."""
-    usual = []
-    others = []
-    for name, run in runs:
-        for prefix, finding in all_findings(run.document):
-            judged = (name, run, prefix, finding)
-            if finding.implicit and finding.outcome is Outcome.MET:
-                usual.append(judged)
-            else:
-                others.append(judged)
-    if others:
-        others.sort(key=lambda entry: MISSES_FIRST.index(entry[3].outcome))
-        order = "those missed first, then those without a result, then those met"
-        yield _objective_table(f"Objectives of every run: {order}", others)
-    else:
-        yield Paragraph("None, apart from implicit ones." if usual else "None.")
-    if usual:
-        were = "was" if len(usual) == 1 else "were"
-        title = f"{counted(len(usual), 'implicit objective')} that {were} met"
-        yield Fold(title, [_objective_table("Implicit objectives that were met", usual)])
-
-
-def _objective_table(
-    caption: str, judged: Sequence[tuple[str, ReadRun, str, FindingEntry]]
-) -> Table:
-    rows = []
-    for name, run, prefix, finding in judged:
-        test = Cell(run_title(run), link=name)
-        rows.append((test, *objectives.objective_row(prefix, finding)))
-    head = ("test", *objectives.HEAD)
-    return Table(caption=caption, head=head, align=f"<{objectives.ALIGN}", rows=rows)
-
-
-def _environment(runs: Named) -> Iterator[Block]:
-    """Yield each broker, machine and set of versions once, with its runs."""
-    for caption in ("Broker", "Machine", "Versions"):
-        facts_of: dict[str, Mapping[str, Any]] = {}
-        users: dict[str, list[str]] = {}
-        for _, run in runs:
-            facts = _facts(run.document)[caption]
+def environment_chapter(results: ResultSet) -> Chapter:
+    """Return what ran: identical facts once, with the runs that they apply to."""
+    facts_of: dict[str, Mapping[str, Any]] = {}
+    users: dict[tuple[str, str], list[str]] = {}
+    for run in results.runs:
+        for kind, facts in _facts(run.document).items():
             key = json.dumps(facts, sort_keys=True)
             facts_of[key] = facts
-            users.setdefault(key, []).append(run_title(run))
-        for key, facts in facts_of.items():
-            of = "all runs" if len(facts_of) == 1 else ", ".join(dict.fromkeys(users[key]))
-            if facts:
-                yield facts_table(f"{caption} of {of}", facts)
-            else:
-                yield Paragraph(f"{caption} of {of}: not known", "absent")
+            users.setdefault((kind, key), []).append(run_label(run))
+    blocks: list[Block] = []
+    for (kind, key), labels in sorted(users.items(), key=lambda entry: _ORDER.index(entry[0][0])):
+        runs = "all runs" if len(labels) == len(results.runs) else ", ".join(dict.fromkeys(labels))
+        title = f"{kind} of {runs}"
+        blocks.append(Fold(title, [_facts_block(kind, title, facts_of[key])]))
+    return Chapter("environment", "Environment", blocks)
+
+
+def _facts_block(kind: str, title: str, facts: Mapping[str, Any]) -> Block:
+    if not facts:
+        return Paragraph(f"{title}: not known", "absent")
+    if kind != "Profile":
+        return facts_table(title, facts)
+    lines = json.dumps(facts, indent=1, ensure_ascii=False).splitlines()
+    if len(lines) > LONGEST:
+        lines[LONGEST:] = [f"… and {len(lines) - LONGEST} more lines in results.json"]
+    return Verbatim("profile, with all that was changed for this run", lines)
+
+
+_ORDER: Final = ("Target", "Machine", "Versions", "Driver", "Plan", "Profile")
 
 
 def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
@@ -195,11 +99,12 @@ def _facts(document: RunDocument) -> dict[str, Mapping[str, Any]]:
     if machine.get("memory") is not None:
         machine["memory"] = format_size(machine["memory"])
     return {
-        "Plan": document.plan,
-        "Driver": document.driver,
-        "Broker": broker,
+        "Target": broker,
         "Machine": machine,
         "Versions": document.versions,
+        "Driver": document.driver,
+        "Plan": document.plan,
+        "Profile": document.profile.document,
     }
 
 
@@ -225,25 +130,3 @@ def fact_text(value: Any) -> str:
     if isinstance(value, int | float):
         return exact(value) if value == int(value) else format_value(value, "number", 5)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-LONGEST: Final = 400
-"""The largest number of lines of a profile; a profile with a rate for every second has many
-more."""
-
-
-def environment_chapter(document: RunDocument) -> Iterator[Block]:
-    """Yield plan, client, target, machine, versions and profile; all but the plan on demand."""
-    for kind, facts in _facts(document).items():
-        caption = "Target" if kind == "Broker" else kind
-        block: Block = absent(caption.lower(), "the run broke before")
-        if facts:
-            block = facts_table(caption, facts)
-        yield block if kind == "Plan" else Fold(caption, [block])
-    lines = json.dumps(document.profile.document, indent=1, ensure_ascii=False).splitlines()
-    if len(lines) > LONGEST:
-        lines[LONGEST:] = [f"… and {len(lines) - LONGEST} more lines in results.json"]
-    yield Fold(
-        "Profile, with all that was changed for this run",
-        [Verbatim("profile", lines)],
-    )

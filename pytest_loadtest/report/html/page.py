@@ -11,7 +11,8 @@ from importlib.resources import files
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report import baseline, bottleneck, history, sections, terminal
+from pytest_loadtest.report import baseline, bottleneck, history, margins, sections, terminal
+from pytest_loadtest.report import comparison as comparisons
 from pytest_loadtest.report.find_results import find_runs
 from pytest_loadtest.report.html import (
     comparison,
@@ -26,7 +27,6 @@ from pytest_loadtest.report.html.blocks import (
     Chapter,
     ChartFigure,
     Fold,
-    Listing,
     Paragraph,
     RunPage,
     Verbatim,
@@ -34,7 +34,7 @@ from pytest_loadtest.report.html.blocks import (
     chart_figures,
 )
 from pytest_loadtest.report.tables import Table
-from pytest_loadtest.verdict.slo import Outcome
+from pytest_loadtest.values import quantities, wording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
-    from pytest_loadtest.report.verdict_section import FindingEntry
 
 SCRIPTS: Final = (
     "vendor/uPlot.iife.min.js",
-    *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "page")),
+    *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "board", "page")),
 )
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
@@ -91,21 +90,30 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
         :func:`pytest_loadtest.report.history.build_trend`.
     :param skipped: number of lines of the history that cannot be read.
     """
-    names = [f"run-{number}" for number, _ in enumerate(results.runs, 1)]
-    pages = [run_page(*of_run) for of_run in zip(names, results.runs, strict=True)]
-    chapters = [
-        *overview.overview_chapters(results, names),
-        *comparison.trend_chapters(series, skipped),
-    ]
-    return render_page(_title(results), _maker(results), chapters, pages)
+    pages = [run_page(f"run-{number}", run) for number, run in enumerate(results.runs, 1)]
+    return render_page(
+        pages,
+        [
+            Chapter("overview", "Runs", list(overview.overview_blocks(results))),
+            *comparison.trend_chapters(series, skipped),
+        ],
+        [overview.environment_chapter(results)],
+        title=_title(results),
+        made=_maker(results),
+        outcomes=overview.session_outcome(results),
+    )
 
 
 def render_page(
-    title: str, made: str, chapters: Sequence[Chapter], pages: Sequence[RunPage]
+    pages: Sequence[RunPage],
+    first: list[Chapter],
+    last: list[Chapter],
+    **head: str,
 ) -> str:
-    """Return the page with these chapters and runs.
+    """Return the page of these runs, with chapters before and after them.
 
-    :param made: a sentence about the program that made it.
+    :param head: the texts ``title``, ``made`` (a sentence about the program that made the page) and
+        ``outcomes``.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -113,20 +121,24 @@ def render_page(
     scripts = _assets(SCRIPTS)
     styles = _assets(STYLES)
     environment = Environment(
-        loader=PackageLoader("pytest_loadtest.report.html", ""),
+        loader=PackageLoader("pytest_loadtest.report.html", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    return environment.get_template("template.html.j2").render(
-        title=title,
-        made=made,
+    modules = (bottleneck, comparisons, margins, overview, quantities, sections, terminal, wording)
+    tools = {module.__name__.rpartition(".")[2]: module for module in modules}
+    environment.globals.update(tools)
+    environment.tests["comfortable"] = margins.is_comfortable
+    return environment.get_template("page.html.j2").render(
+        head=head,
         policy=content_policy(scripts, styles),
-        chapters=chapters,
+        first=first,
         runs=pages,
+        last=last,
         scripts=list(map(Markup, scripts)),
         styles=list(map(Markup, styles)),
-        data=Markup(_embedded(chart_data(chapters, pages))),
+        data=Markup(_embedded(chart_data(first, pages))),
     )
 
 
@@ -193,12 +205,10 @@ def run_page(name: str, run: ReadRun) -> RunPage:
     bands = over_time.find_bands(document)
     summary = [Verbatim("summary", terminal.summary_lines(document))]
     written = {
-        "verdict": ("Verdict", _verdict(document)),
         "peak": ("Search for the highest rate", search.search_chapter(name, run)),
-        "time": ("Over time", _over_time(name, document, bands)),
-        "windows": ("Objectives in windows", objectives.windows_chapter(name, document)),
-        "latencies": ("Latency", measurements.latency_chapter(name, document)),
         "messages": ("Messages", measurements.messages_chapter(document)),
+        "time": ("Charts", _over_time(name, document, bands)),
+        "windows": ("Objectives in windows", objectives.windows_chapter(name, document)),
         "by-stage": ("Stages", measurements.stages_chapter(name, document)),
         "by-size": ("Size buckets", measurements.buckets_chapter(name, document)),
         "by-topic": ("Topics", measurements.topics_chapter(name, document)),
@@ -207,52 +217,13 @@ def run_page(name: str, run: ReadRun) -> RunPage:
         "custom": ("Measured by your own code", _custom(document)),
         "broker": ("Broker and bottleneck", telemetry.broker_chapter(name, document)),
         "generator": ("Generator", telemetry.generator_chapter(document)),
-        "ran": ("What ran", overview.environment_chapter(document)),
         "summary": ("Summary", [Fold("As the terminal shows it", summary)]),
     }
     chapters = []
     for key, (title, content) in written.items():
         if blocks := list(content):
             chapters.append(Chapter(f"{name}-chapter-{key}", title, blocks))
-    return RunPage(
-        name=name,
-        title=overview.run_title(run),
-        outcome=run.outcome,
-        about=_about(run),
-        chapters=chapters,
-        bands=over_time.drawn_bands(bands),
-    )
-
-
-def _about(run: ReadRun) -> str:
-    document = run.document
-    parts = [
-        f"profile {document.profile.name}",
-        f"seed {document.seed}",
-        f"target {sections.target_text(document.broker)}",
-        f"measured from {overview.format_started(document.started)}",
-    ]
-    if run.session:
-        parts.append(f"session {run.session}")
-    return " · ".join([*parts, document.results])
-
-
-def _verdict(document: RunDocument) -> Iterator[Block]:
-    if document.scale is not None:
-        scale = overview.scale_text(document)
-        yield Paragraph(f"{scale} — says nothing about the full load", "warning")
-    causes, remedy = sections.causes_and_remedy(document)
-    if causes:
-        yield Listing("Because", causes)
-    if remedy:
-        yield Paragraph(f"Remedy: {remedy}")
-    if document.notes:
-        yield Listing("Notes", document.notes)
-    yield objectives.objectives_table(document) or absent(
-        "objectives", "the run broke before anything could be judged"
-    )
-    if document.bottleneck is not None and document.verdict.outcome is not Outcome.MET:
-        yield Paragraph(f"Bottleneck: {bottleneck.bottleneck_text(document.bottleneck)}")
+    return RunPage(name=name, run=run, chapters=chapters, bands=over_time.drawn_bands(bands))
 
 
 def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) -> Iterator[Block]:
@@ -262,16 +233,19 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
     elif sections.only_connects(measured):
         why = "not applicable: the run had connections and no messages"
         yield Paragraph(f"rates and latencies over time: {why}", "absent")
+        yield from measurements.latency_charts(name, document)
     else:
-        yield from _time_charts(name, measured, document.verdict.findings)
+        yield from _time_charts(name, measured, document)
+    yield from measurements.latency_facts(document)
     yield over_time.events_table(bands) or Paragraph(
         "Events during the load: no stage, change, outage, move of topics, stall or full window."
     )
 
 
 def _time_charts(
-    name: str, measured: MeasurementsSection, findings: Sequence[FindingEntry]
+    name: str, measured: MeasurementsSection, document: RunDocument
 ) -> Iterator[Block]:
+    findings = document.verdict.findings
     yield _figure(name, "rates", over_time.rate_chart(measured, name), "rates")
     if not over_time.blocks_are_seconds(measured):
         chart = over_time.latency_chart(measured, findings, name)
@@ -279,6 +253,7 @@ def _time_charts(
     blocks = over_time.time_blocks(measured)
     chart = over_time.percentile_chart(blocks, measured, findings, name)
     yield _figure(name, "percentiles", chart, "percentiles of latency over time")
+    yield from measurements.latency_charts(name, document)
     chart = over_time.heat_map(blocks, measured, name)
     yield _figure(name, "heat", chart, "heat map of latency over time")
     yield from _lost(name, measured)

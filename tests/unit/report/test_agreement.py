@@ -311,7 +311,7 @@ def test_the_verdict_has_the_same_words(name: str) -> None:
         .partition(" · ")[2]
         .startswith(f"profile smoke · {outcome.upper()}")
     )
-    assert f"1 run: 1 {outcome}." in page.reads
+    assert f"1 {outcome} of 1 run" in page.words
     assert github.startswith(f"## Load tests: 1 {outcome}\n")
     for finding in document.verdict.findings:
         assert junit[f"load.objective.{finding.name}"].startswith(

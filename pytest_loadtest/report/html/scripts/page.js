@@ -252,6 +252,7 @@ function kinds(bands) {
 function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
   readTheme();
+  startBoard(data);
   const bands = new Map(Object.entries(data.bands).map(([run, list]) => [run, kinds(list)]));
   const names = new Map(Object.entries(data.charts).map(([id, chart]) => [chart, id]));
   for (const {entries: members} of grouped(data.charts).values()) {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from builders.documents import SLO, as_json, document, from_json, stage
+from builders.results import Page, run, shown
 
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold
-from pytest_loadtest.report.html.objectives import objectives_table, windows_chapter
+from pytest_loadtest.report.html.objectives import windows_chapter
 from pytest_loadtest.report.sections import missed_texts
-from pytest_loadtest.report.tables import Cell
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.slo import Outcome
 
 
 def windowed(*outcomes: str) -> Any:
@@ -37,12 +38,38 @@ def windowed(*outcomes: str) -> Any:
     return from_json(run)
 
 
+def objectives_of(found: Page) -> list[list[str]]:
+    """Return the rows of the objectives, those on demand last."""
+    return [row for row in found.rows if len(row) == 6 and row[1] in tuple(Outcome)]
+
+
 def test_misses_come_before_objectives_that_were_met() -> None:
-    table = objectives_table(document({"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}))
-    assert table is not None
-    outcomes = [cell.text for row in table.rows for cell in row if isinstance(cell, Cell)]
+    slo = {"throughput": "99%", "endToEndLatency": {"p99": "15ms"}}
+    outcomes = [row[1] for row in objectives_of(shown(run(document(slo))))]
     assert outcomes == sorted(outcomes, key=lambda outcome: outcome == "met")
     assert outcomes[0] == "missed"
+
+
+def test_an_objective_has_a_bar_that_ends_at_its_share_of_the_bound() -> None:
+    """The bound is at 80; a bar beyond it ends at 100."""
+    found = shown(run(document({"endToEndLatency": {"p50": "21ms", "p99": "15ms"}})))
+    rows = {row[0]: row for row in objectives_of(found)}
+    assert rows["endToEndLatency.p99"][4] == "over by 32 %"
+    assert rows["endToEndLatency.p50"][4] == "50 % to spare"
+    ends = [attributes["d"] for _, attributes in found.tags if attributes.get("class") == "used"]
+    assert "M0 4H100.0" in ends
+    assert "M0 4H39.99" in ends, "p50 is a bucket's middle"
+
+
+def test_a_met_run_shows_its_three_tightest_objectives() -> None:
+    """The others are shown on demand: they are implicit, or have much to spare."""
+    rows = objectives_of(shown(run(document({"endToEndLatency": {"p99": "1s"}, "loss": 0}))))
+    assert rows[0][0] == "endToEndLatency.p99"
+    assert len(rows) > 6
+    assert (
+        "5 objectives that were met, implicit or with much to spare"
+        in shown(run(document({"endToEndLatency": {"p99": "1s"}, "loss": 0}))).reads
+    )
 
 
 def test_the_miss_of_a_stage_names_the_stage() -> None:

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders.documents import FACTS, document
+from builders.kinds import KINDS
 from builders.measurements import spread
 from builders.results import run, shown
 
 from pytest_loadtest.report.build import build_document
-from pytest_loadtest.report.find_results import ResultSet
-from pytest_loadtest.report.html import overview
-from pytest_loadtest.report.html.blocks import Fold
-from pytest_loadtest.report.tables import Table
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -44,7 +41,7 @@ BROKEN = broken(Outcome.NO_DATA, "worker gw1 died")
         (
             broken(Outcome.GENERATOR_LIMITED, "the generator", "lower the rate"),
             "generator-limited",
-            ["Because the generator Remedy: lower the rate", "the generator; and 1 more"],
+            ["Because the generator Remedy: lower the rate", "No verdict: generator-limited."],
         ),
         (
             BROKEN,
@@ -61,29 +58,32 @@ def test_the_outcome_is_in_overview_contents_and_run(
     made: RunDocument, outcome: str, words: list[str]
 ) -> None:
     found = shown(run(made))
-    assert next(row[1] for row in found.rows if row[0] == made.test) == outcome
-    assert f"1 run: 1 {outcome}." in found.reads
+    assert found.rows[1][:2] == ["test_smoke", outcome]
+    assert f"1 {outcome} of 1 run" in found.words
     assert sum(attributes.get("data-outcome") == outcome for _, attributes in found.tags) >= 3
     assert [word for word in words if word not in found.reads] == []
 
 
 def test_a_page_without_readable_results_says_so() -> None:
     found = shown(unreadable=("x/results.json: cannot be read",))
-    assert "0 runs: none that can be read." in found.words
+    assert "none that can be read of 0 runs" in found.words
     assert found.charts == {}
 
 
 def test_a_scaled_run_is_marked_in_overview_and_run() -> None:
     found = shown(run(document(facts={"scale": 0.001, "scaling": {"rate": "10 M → 10 k msg/s"}})))
     assert found.reads.count("says nothing about the full load") >= 2
-    assert found.rows[1][3] == "×0.001"
+    assert found.rows[1][0] == "test_smoke ×0.001"
+    assert "1 of 1 run scaled or shortened: " in found.reads
     assert "SCALED ×0.001 (rate 10 M → 10 k msg/s)" in found.reads
 
 
 def test_titles_distinguish_attempts_and_workloads() -> None:
     found = shown(run(document(), attempt=2), run(document(facts={"workload": "telemetry"})))
-    assert f"{FACTS.test} · attempt 2" in found.words
-    assert f"{FACTS.test} · workload telemetry" in found.words
+    assert [row[0] for row in found.rows[1:3]] == [
+        "test_smoke · attempt 2",
+        "test_smoke · workload telemetry",
+    ]
 
 
 def test_unreadable_results_are_listed() -> None:
@@ -93,22 +93,36 @@ def test_unreadable_results_are_listed() -> None:
     )
 
 
-def test_implicit_objectives_that_were_met_are_shown_on_demand() -> None:
-    """Every run has seven of them; between them a user would look for the objectives of the profile. An implicit miss is with the others."""
-    chapter = overview.overview_chapters(
-        ResultSet(
-            runs=[run(document({"loss": 0, "sent": "100%"}, counts={"corrupt": 1}))], unreadable=[]
-        ),
-        ["run-1"],
-    )[1]
-    table, fold = chapter.blocks
-    assert isinstance(table, Table)
-    assert [row[1] for row in table.rows] == ["corrupt (implicit)", "loss", "sent"]
-    assert isinstance(fold, Fold)
-    (usual,) = fold.blocks
-    assert isinstance(usual, Table)
-    assert fold.title == f"{len(usual.rows)} implicit objectives that were met"
-    assert "dropped (implicit)" in [row[1] for row in usual.rows]
+def test_the_row_of_a_run_has_its_tightest_objective_and_its_figures() -> None:
+    """The test's file is on hover: the name is short."""
+    counts = {"lost": 3, "received": 99_997, "duplicates": 2}
+    found = shown(run(document({"loss": 0, "endToEndLatency": {"p99": "15ms"}}, counts=counts)))
+    assert found.rows[1][2:] == [
+        "loss 3 <= 0 3 too many; and 1 more missed",
+        "10.0 k msg/s of 10.0 k msg/s offered",
+        "19.8 ms",
+        "3",
+        "2",
+    ]
+    link = next(attributes for tag, attributes in found.tags if "title" in attributes)
+    assert (link["href"], link["title"]) == ("#run-1", FACTS.test)
+
+
+def test_what_a_run_could_not_apply_is_in_its_row_and_never_folded() -> None:
+    driver = {"not_applied": {"tcpNoDelay": "always on"}}
+    found = shown(run(document(facts={"driver": driver, "notes": ("Spark started again",)})))
+    assert found.rows[1][0] == "test_smoke 1 note not set: tcpNoDelay"
+    before, _, _ = found.reads.partition("Objectives, misses and tight ones first")
+    assert "Notes Spark started again Not set tcpNoDelay: always on" in before
+
+
+def test_the_change_against_the_baseline_is_an_arrow_with_its_interval() -> None:
+    """A session without a comparison has no such column."""
+    found = shown(run(KINDS["compared"]()), run(document()))
+    assert found.rows[0][-1] == "p99, against the baseline"
+    assert found.rows[1][-1] == "▲ +31 % +28 % to +34 %, worse"
+    assert found.rows[2][-1] == "none"
+    assert "against the baseline" not in " ".join(shown(run(document())).rows[0])
 
 
 def test_facts_are_written_for_people() -> None:
@@ -120,5 +134,14 @@ def test_facts_are_written_for_people() -> None:
     broker = {**FACTS.broker, "adminUrl": None, "evidence": True}
     found = shown(run(document(facts={"machine": machine, "plan": plan, "broker": broker})))
     facts = dict(row for row in found.rows if len(row) == 2)
+    assert "Plan of all runs" in found.words
     assert (facts["memory"], facts["meanSize"], facts["rate"]) == ("23.5 GiB", "627.2", "2 500 000")
     assert not {"adminUrl", "evidence"} & set(facts)
+
+
+def test_identical_environments_are_shown_once() -> None:
+    """Facts that differ name the runs that they apply to."""
+    other = document(facts={"test": "a.py::test_other", "machine": {"cores": 64}})
+    found = shown(run(document()), run(other))
+    assert found.words.count("Versions of all runs") == 2, "the title and the caption"
+    assert {"Machine of test_smoke", "Machine of test_other"} <= set(found.words)

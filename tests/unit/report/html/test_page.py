@@ -76,7 +76,7 @@ def test_every_part_of_a_run_has_its_chapter() -> None:
         "Backlog",
         "Broker and bottleneck",
         "Generator",
-        "What ran",
+        "Environment",
     }
     assert [title for title in titles if title not in found.words] == []
     assert "peak 19 843 msg/s, held for 60.0 s; 20 240 msg/s was missed" in found.reads
