@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 LOOK: Final = 1_200 * MS
 """ns: the controller sees the workers' counts, from which it tells the drain of a backlog, by so much later at most."""
 ROUNDING: Final = 1e-9
+FEWEST: Final = 10
+"""Messages of a step of a search: what every one has an objective on, its throughput, is moved by a median (docs/decisions/004)."""
 
 Finding = dict[str, Any]
 
@@ -115,7 +117,8 @@ def _is_search_too_low(played: Played) -> bool:
     search = played.world.profile.get("search")
     if search is None or "max" not in search or played.truth.phases:
         return False
-    samples = max((needed(statistic) for _, statistic in objectives(played.world)), default=0)
+    statistics = [statistic for _, statistic in objectives(played.world)]
+    samples = max([FEWEST, *(needed(statistic) for statistic in statistics)])
     # A step is planned with a reserve.
     return rate_of(search["max"]) * span_of(search.get("hold", "30s")) / SECOND < 1.1 * samples
 
