@@ -176,7 +176,7 @@ def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> Non
     path.write_text(
         text + LOOSE + "drainTimeout: 5s\n"
     )  # the whole of it, for what the relay loses
-    done = run(tmp_path, "-n", "2", "-rP", "--load-duration", "2s")
+    done = run(tmp_path, "-n", "2", "-v", "-rP", "--load-duration", "2s")
     assert done.returncode == 0, done.stdout + done.stderr
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"(?:p99|lost)\.\w+", shown)
