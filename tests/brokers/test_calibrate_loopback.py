@@ -23,6 +23,8 @@ def test_plans_use_the_costs_of_a_calibration(
     monkeypatch.setattr(
         calibrate, "PHASES", {"warmupDuration": "100ms", "testDuration": "2s", "drainTimeout": "5s"}
     )
+    # The rates are those of an idle core; a busy machine is far from it.
+    monkeypatch.setattr(calibrate, "AUTO_LOAD", calibrate.AUTO_LOAD / 50)
     assert cli.main(["calibrate", "--driver", "loopback"]) == cli.OK
     cost = planning.costs()["loopback"]
     assert cost.document() == calibrate._kept(planning.costs_file())["loopback"]
