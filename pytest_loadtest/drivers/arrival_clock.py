@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 # asm-generic/socket.h. Python has no names for these. Machines with other numbers, or without
 # 64-bit times, fail the test of stamps_work().
-SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("qq")
-_ANCILLARY = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
+SO_TIMESTAMPNS: Final = 35
+_TIMESPEC: Final = struct.Struct("qq")
+_ANCILLARY: Final = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
 # linux/tcp.h: tcp_info.tcpi_rcv_ooopack, the number of packets received out of order (Linux 5.4).
-_REORDERED = struct.Struct("224xI")
+_REORDERED: Final = struct.Struct("224xI")
 
-RESOLUTION = MILLISECOND
+RESOLUTION: Final = MILLISECOND
 """ns: a read covers packets of a longer time only if the kernel has merged them."""
 # In place of the number of packets that were received out of order.
 _UNKNOWN = -2
 _NEVER = -1
-_TIGHT = 5_000  # ns; longer comparisons were interrupted
-_TRIES = 20
+_TIGHT: Final = 5_000  # ns; longer comparisons were interrupted
+_TRIES: Final = 20
 # A clock that follows another one by a line (decision 026) drifts by some ten parts per million;
 # more than this is a step.
-_SLEW = 5_000  # 1/5000 = 200 ppm
-_ROUNDING = 1_000  # ns
-_EPOCHS = 4
-_FD_SETSIZE = 1024
-_MOST_EVENTS = 1023
-_ANY = 1 << 30  # more than a socket has
-_LOOK_ONLY = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC nothing is copied
+_SLEW: Final = 5_000  # 1/5000 = 200 ppm
+_ROUNDING: Final = 1_000  # ns
+_EPOCHS: Final = 4
+_FD_SETSIZE: Final = 1024
+_MOST_EVENTS: Final = 1023
+_ANY: Final = 1 << 30  # more than a socket has
+_LOOK_ONLY: Final = int(socket.MSG_PEEK | socket.MSG_TRUNC)  # with MSG_TRUNC nothing is copied
 
 
 class _Epoch(NamedTuple):
@@ -353,7 +353,7 @@ def _seconds(ancillary: list[tuple[int, int, Any]]) -> int:
     return int(seconds) * SECOND + int(ns)
 
 
-_PORTIONS = 50
+_PORTIONS: Final = 50
 
 
 @cache

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any
+from typing import Any, Final
 
 from pytest_loadtest.brokers.starting import ephemeral_range
 
 # IP_BIND_ADDRESS_NO_PORT in linux/in.h: connect() chooses the port, so that a port can serve
 # several destinations. Linux reads it for IPv6 sockets, too.
-_BIND_ADDRESS_NO_PORT = 24
+_BIND_ADDRESS_NO_PORT: Final = 24
 
 
 def addresses_from(

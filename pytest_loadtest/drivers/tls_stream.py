@@ -9,7 +9,7 @@ memory, and records are read by a
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 
 # Bytes of one read: several records, of which each has 16 KiB at most.
-_READ = 1 << 16
-_PIECE = 1 << 16  # bytes encrypted at once
+_READ: Final = 1 << 16
+_PIECE: Final = 1 << 16  # bytes encrypted at once
 
 
 class TlsStream(SocketReader):

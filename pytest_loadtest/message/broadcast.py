@@ -15,7 +15,7 @@ row to each other one fits 32 bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     Columns = Mapping[str, NDArray[Any]]
 
-_BITS = 6
-_EPOCH = 31
-_MASKS = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
-_ROW = ("topic", "base", "stream", "seq")
-_SAME = ("bucket", "size", "intended")
-_MOST = 1 << 62
+_BITS: Final = 6
+_EPOCH: Final = 31
+_MASKS: Final = {"redelivered": Flag.REDELIVERED, "late": Flag.LATE, "corrupt": Flag.CORRUPT}
+_ROW: Final = ("topic", "base", "stream", "seq")
+_SAME: Final = ("bucket", "size", "intended")
+_MOST: Final = 1 << 62
 
 
 def pack_copies(copies: Columns) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.message.streams import Streams
 
-MASK64 = 2**64 - 1
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX2 = np.uint64(0x94D049BB133111EB)
-_27 = np.uint64(27)
-_30 = np.uint64(30)
-_31 = np.uint64(31)
+MASK64: Final = 2**64 - 1
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2: Final = np.uint64(0x94D049BB133111EB)
+_27: Final = np.uint64(27)
+_30: Final = np.uint64(30)
+_31: Final = np.uint64(31)
 
 
 def draw_range(key: int, first: int, count: int) -> NDArray[np.uint64]:

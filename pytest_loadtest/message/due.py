@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-AT_ONCE = 0
+AT_ONCE: Final = 0
 """The value in a column of due times for a message that is not delayed."""
-_DELAY_DRAWS = 1 << 41
+_DELAY_DRAWS: Final = 1 << 41
 """Index of the subkey for delays, far from those of payloads, bodies and keys."""
-_READINGS = 20
+_READINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

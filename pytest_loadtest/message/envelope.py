@@ -14,7 +14,7 @@ byte or two bits passes as whole (a test tries all of it); other damage passes o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     Words = NDArray[np.uint64]
     Mask = NDArray[np.bool_]
 
-HEAD = 32
-COMPACT_HEAD = 16
-OURS = 0
-FOREIGN = 1
-CORRUPT = 2
+HEAD: Final = 32
+COMPACT_HEAD: Final = 16
+OURS: Final = 0
+FOREIGN: Final = 1
+CORRUPT: Final = 2
 
-_VERSION = 1
-_MARK = 0x4C50 | _VERSION << 16  # "PL" and the version: the first three bytes
-_COMPACT_MARK = 0x63 | _VERSION << 8  # "c", which begins no full form
-_CHECK = 3  # index of the check among the 32-bit words, in both forms
+_VERSION: Final = 1
+_MARK: Final = 0x4C50 | _VERSION << 16  # "PL" and the version: the first three bytes
+_COMPACT_MARK: Final = 0x63 | _VERSION << 8  # "c", which begins no full form
+_CHECK: Final = 3  # index of the check among the 32-bit words, in both forms
 # The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 if the
 # check fits.
-_FACTORS = (
+_FACTORS: Final = (
     0x9FB21C651E98DF25,
     0xC2B2AE3D27D4EB4F,
     0xD6E8FEB86659FD93,
@@ -46,14 +46,14 @@ _FACTORS = (
     0x8EBC6AF09C88C6E3,
     0x589965CC75374CC3,
 )
-_SUM = np.array(_FACTORS, np.uint64)
-_LOW = np.uint64(2**32 - 1)
-_32 = np.uint64(32)
-_U32 = np.dtype("<u4")
-_U64 = np.dtype("<u8")
-_I32 = np.dtype("<i4")
-_I64 = np.dtype("<i8")
-_ALL_BUT_BUCKET = np.uint64(0xFFFF_FFFF_00FF_FFFF)
+_SUM: Final = np.array(_FACTORS, np.uint64)
+_LOW: Final = np.uint64(2**32 - 1)
+_32: Final = np.uint64(32)
+_U32: Final = np.dtype("<u4")
+_U64: Final = np.dtype("<u8")
+_I32: Final = np.dtype("<i4")
+_I64: Final = np.dtype("<i8")
+_ALL_BUT_BUCKET: Final = np.uint64(0xFFFF_FFFF_00FF_FFFF)
 
 
 class Enveloped(Protocol):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.streams import Streams
 
 
-CHECKSUM = 4
-MAX_BUCKETS = 256  # the envelope numbers them in one byte
-MAX_PAYLOADS = 1 << 16  # a burst numbers them in two bytes
-_HEAD = np.dtype("V32")
+CHECKSUM: Final = 4
+MAX_BUCKETS: Final = 256  # the envelope numbers them in one byte
+MAX_PAYLOADS: Final = 1 << 16  # a burst numbers them in two bytes
+_HEAD: Final = np.dtype("V32")
 _32 = np.uint64(32)
 
 

@@ -11,7 +11,7 @@ decimals.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Column(NamedTuple):
@@ -43,7 +43,7 @@ class Status(enum.IntEnum):
     BLOCKED = 4
 
 
-NEVER_SENT = (Status.DROPPED, Status.BLOCKED)
+NEVER_SENT: Final = (Status.DROPPED, Status.BLOCKED)
 """The statuses of messages that were dropped."""
 
 
@@ -57,7 +57,7 @@ class Flag(enum.IntFlag):
     UNDUE = 8  # a delayed message: one due more than a tick later came before, at its consumer
 
 
-SENT = (
+SENT: Final = (
     Column("stream", "int32", "producer's stream"),
     Column("topic", "int32", "index of the topic"),
     Column("bucket", "int16", "size bucket, in the order of the profile"),
@@ -80,7 +80,7 @@ SENT = (
     ),
 )
 
-RECEIVED = (
+RECEIVED: Final = (
     Column("consumer", "int32", "index of the consumer"),
     Column("subscription", "int32", "index of the subscription, within its topic"),
     Column("stream", "int32", "producer's stream, from the envelope"),
@@ -99,7 +99,7 @@ RECEIVED = (
     ),
 )
 
-BROADCAST = (
+BROADCAST: Final = (
     Column("topic", "int32", "index of the topic"),
     Column(
         "base",
@@ -130,13 +130,13 @@ BROADCAST = (
     ),
 )
 
-WIDTH = 64
+WIDTH: Final = 64
 """Subscriptions of one broadcast row.
 
 Topics with at least this many, of one consumer each, are recorded in broadcast rows.
 """
-KINDS = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
-MANIFEST_VERSION = 4
-MANIFEST_SUFFIX = ".manifest.json"
-EVIDENCE = ("cpu", "stalled", "longest_stall", "gc")
+KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
+MANIFEST_VERSION: Final = 4
+MANIFEST_SUFFIX: Final = ".manifest.json"
+EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")
 """ns in each second of the phase, of a worker's own process."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
-CERTAINTY = 12 * math.log(10)
+CERTAINTY: Final = 12 * math.log(10)
 """L: a bound is wrong once in 10¹² times."""
 
 

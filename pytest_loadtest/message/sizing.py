@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from fractions import Fraction
 
-UNIFORM_SIZES = 16
+UNIFORM_SIZES: Final = 16
 
 
 def representatives(low: int, high: int, kind: str, count: int) -> list[int]:

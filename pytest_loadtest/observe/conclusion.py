@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.observe.rules import RULES, Sampled
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.observe.telemetry import Telemetry
 
-NOTHING = "nothing saturated"
-LEAST_SAMPLES = 2
-LEAST_SHARE = 0.1
+NOTHING: Final = "nothing saturated"
+LEAST_SAMPLES: Final = 2
+LEAST_SHARE: Final = 0.1
 """The least share of samples in which a side must be saturated to be reported.
 
 They are at least :data:`LEAST_SAMPLES`.
 """
-MOSTLY = 0.5
+MOSTLY: Final = 0.5
 """The least share of samples at which a saturated side explains a full publisher window.
 
 To a publisher, every slow side looks like one.
 """
-WINDOW_SHARE = 0.5
-WINDOW_LEAST = MILLISECOND
+WINDOW_SHARE: Final = 0.5
+WINDOW_LEAST: Final = MILLISECOND
 
 
 @dataclass(frozen=True, kw_only=True)

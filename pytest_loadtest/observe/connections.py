@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Column = NDArray[np.int64]
 
 
-STALE = 500
+STALE: Final = 500
 """ms since the last byte arrived, at which unread bytes count as old.
 
 They have waited for at least as long.
@@ -139,25 +139,25 @@ def listening_ports(pid: int) -> NDArray[np.int64] | None:
 ESTABLISHED = 1 << 1
 CLOSE_WAIT = 1 << 8
 LISTEN = 1 << 10
-_NETLINK_SOCK_DIAG = 4
-_BY_FAMILY = 20
-_REQUEST_DUMP = 0x301
+_NETLINK_SOCK_DIAG: Final = 4
+_BY_FAMILY: Final = 20
+_REQUEST_DUMP: Final = 0x301
 _DONE = 3
 _ERROR = 2
-_INFO = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
+_INFO: Final = 2  # INET_DIAG_INFO, the attribute with struct tcp_info
 # bytes of struct nlmsghdr (16) and inet_diag_msg (72), before a record's attributes
-_HEAD = 88
-_BUFFER = 1 << 18
-_SECONDS = 5.0
-_MAPPED = (0, 0, struct.unpack("<I", b"\0\0\xff\xff")[0])  # ::ffff:0:0/96
-_RECORD = np.dtype(
+_HEAD: Final = 88
+_BUFFER: Final = 1 << 18
+_SECONDS: Final = 5.0
+_MAPPED: Final = (0, 0, struct.unpack("<I", b"\0\0\xff\xff")[0])  # ::ffff:0:0/96
+_RECORD: Final = np.dtype(
     {
         "names": ["length", "family", "local_port", "remote_port", "remote", "unread", "inode"],
         "formats": ["<u4", "u1", ">u2", ">u2", ("<u4", 4), "<u4", "<u4"],
         "offsets": [0, 16, 20, 22, 40, 72, 84],
     }
 )
-_TCP_INFO = np.dtype(
+_TCP_INFO: Final = np.dtype(
     {
         "names": ["silent", "retransmits", "unsent", "busy", "shut"],
         "formats": ["<u4", "<u4", "<u4", "<u8", "<u8"],

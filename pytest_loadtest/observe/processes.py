@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_CHILDREN_EVERY = 10  # samples between two searches for children: each reads all of /proc
-_NO_LIMIT = 1 << 60  # version 1 of cgroups has a number above this if there is no limit
+_CHILDREN_EVERY: Final = 10  # samples between two searches for children: each reads all of /proc
+_NO_LIMIT: Final = 1 << 60  # version 1 of cgroups has a number above this if there is no limit
 
 
 class ProcessSource:
@@ -220,8 +220,8 @@ def memory_limit(
 # check of hundreds of threads costs too much CPU for every second: the sampler reads expensive
 # sources less often.
 
-_CHECKS = 10  # in a sample: a wait for the disk is over in milliseconds
-_PAUSE = 0.004  # s between two checks
+_CHECKS: Final = 10  # in a sample: a wait for the disk is over in milliseconds
+_PAUSE: Final = 0.004  # s between two checks
 
 
 class DiskWaitSource:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-SATURATED = 0.9
+SATURATED: Final = 0.9
 """Least share of the time for which a saturated thread runs or waits for a core."""
-ON_DISK = 0.3
+ON_DISK: Final = 0.3
 """Least share of the checks in which a thread of a broker waits for a slow disk."""
-FULL = 0.9
+FULL: Final = 0.9
 """Least share of a memory limit at which memory is saturated."""
-COLLECTING = 0.1
+COLLECTING: Final = 0.1
 """Least share of the time for which a broker that lacks heap collects garbage.
 
 With less, a full heap is mostly garbage.
 """
-SLOW_WRITE = 50 * MILLISECOND
+SLOW_WRITE: Final = 50 * MILLISECOND
 """Least mean time of a slow write to the bookies.
 
 It must also be at least half of the publish latency.
@@ -308,7 +308,7 @@ def _describe_generator(sampled: Sampled, mask: Mask) -> str:
     return sampled.thread(worker, worker, mask & sampled.has_value(f"{worker}.busiestWanted"), host)
 
 
-RULES = (
+RULES: Final = (
     Rule(
         conclusion="broker throttling", saturated=_throttled, needs=("sys.throttled", "sys.dispatchThrottled"),
         describe=_describe_throttling, everywhere=False,
@@ -335,11 +335,11 @@ one.
 
 # The samples of the measured phase, as the rules read them.
 
-QUEUED = 64 * 1024
+QUEUED: Final = 64 * 1024
 """Bytes that the sockets of one side, together, may hold in normal operation."""
-QUEUED_FOR = SECOND // 50
+QUEUED_FOR: Final = SECOND // 50
 """The least queue: more than :data:`QUEUED`, and more than the traffic of so many ns."""
-SHUT = 0.5
+SHUT: Final = 0.5
 """Least share of the time with a closed window at which that side delays the data.
 
 Otherwise the network does.

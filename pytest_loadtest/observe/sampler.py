@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pytest_loadtest.observe.telemetry import Column
 
-EVERY = SECOND
-MOST = 0.02  # cores that one source may use: one with expensive samples is read less often
-_EXPECTED = (OSError, LoadtestError)
-LONGEST = 10.0
+EVERY: Final = SECOND
+MOST: Final = 0.02  # cores that one source may use: one with expensive samples is read less often
+_EXPECTED: Final = (OSError, LoadtestError)
+LONGEST: Final = 10.0
 """s that the end of a phase waits for a source's last values."""
-MARGIN = 1.0
+MARGIN: Final = 1.0
 """Further s to wait for the thread, to report a source without last values."""
 
 
@@ -266,7 +266,7 @@ class PacedSource:
 
 
 # s that a sample waits for a slow source; a later answer is part of the next sample
-_PATIENCE = 0.2
+_PATIENCE: Final = 0.2
 
 
 class BackgroundSource:

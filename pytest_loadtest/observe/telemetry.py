@@ -31,14 +31,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pytest_loadtest.metrics.measurements import DelayedIndex
 from pytest_loadtest.values.quantities import SECOND
 
-COUNTERS = "broker's own counters"
+COUNTERS: Final = "broker's own counters"
 """The name of the source of the columns ``sys.…``."""
 
 if TYPE_CHECKING:

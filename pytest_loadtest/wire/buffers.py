@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_BUFFERS = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
+_BUFFERS: Final = 512  # buffers of one sendmsg; Linux takes 1024 (IOV_MAX)
 # Bytes of memory that a frame may announce and get before its bytes have arrived.
-_AHEAD = 1 << 24
+_AHEAD: Final = 1 << 24
 
 
 class Outbox:

@@ -53,19 +53,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-VERSION = 4
+VERSION: Final = 4
 # Bytes: a longer frame means that its length is damaged.
-LARGEST = 1 << 30
+LARGEST: Final = 1 << 30
 # Most bytes of payload in one frame, unless one message is larger.
-PORTION = 1 << 22
-_MAGIC = 0x4C10
-_LAYOUT = struct.Struct("<HBBIIIII")
-HEAD = _LAYOUT.size
-_ALIGN = 8
-_ZEROS = memoryview(bytes(_ALIGN))
+PORTION: Final = 1 << 22
+_MAGIC: Final = 0x4C10
+_LAYOUT: Final = struct.Struct("<HBBIIIII")
+HEAD: Final = _LAYOUT.size
+_ALIGN: Final = 8
+_ZEROS: Final = memoryview(bytes(_ALIGN))
 # Bytes per payload: smaller payloads are joined into one buffer, larger ones are given to the
 # system without a copy.
-_COPY_BELOW = 2048
+_COPY_BELOW: Final = 2048
 
 
 class FrameError(ValueError):
@@ -88,11 +88,11 @@ class Kind(enum.IntEnum):
     COUNTS = 11
 
 
-PRODUCES = (Kind.PRODUCE, Kind.PRODUCE_LATER)
+PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
 _I64 = np.dtype("<i8")
 _I32 = np.dtype("<i4")
 _U32 = np.dtype("<u4")
-_PLACE = {"place": _I32}
+_PLACE: Final = {"place": _I32}
 # The widest columns come first, so that all are aligned.
 _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.SUBSCRIBE: {"topic": _U32, "subscription": _U32, "consumer": _U32, "place": _I32},
@@ -107,14 +107,14 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
     Kind.COUNT: {},
     Kind.COUNTS: {"held": _I64, "delivered": _I64},
 }
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 def _row_bytes(columns: Mapping[str, np.dtype[Any]]) -> int:
     return sum(dtype.itemsize for dtype in columns.values())
 
 
-_WIDTH = {kind: _row_bytes(columns) for kind, columns in _COLUMNS.items()}
+_WIDTH: Final = {kind: _row_bytes(columns) for kind, columns in _COLUMNS.items()}
 
 
 class Frame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Index: TypeAlias = "NDArray[np.intp] | None"
 """Positions of messages, in the order of delivery; None: all messages in their order."""
 
-STREAM = (1 << 32) - 1  # mask of the stream in ``producer``
+STREAM: Final = (1 << 32) - 1  # mask of the stream in ``producer``
 # Bytes of a message. Scattered messages of one size below this are copied in one call, which is
 # cheaper than many small buffers.
-_COPY_BELOW = 2048
+_COPY_BELOW: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class DelayQueue:
         )
 
 
-_SMALL = 1 << 16  # bytes of payload; smaller batches of held copies are joined
+_SMALL: Final = 1 << 16  # bytes of payload; smaller batches of held copies are joined
 
 
 class HeldCopies:

@@ -15,7 +15,7 @@ import heapq
 import itertools
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -290,17 +290,17 @@ class Exchange:
 # Thousands of consumers can join or leave in one step, so routes are not updated
 # but computed again when the next message needs them.
 
-CONSUMER_DTYPE = np.dtype(
+CONSUMER_DTYPE: Final = np.dtype(
     [("topic", "i8"), ("subscription", "u4"), ("consumer", "u4"), ("key", "i8"), ("paused", "?")]
 )
 """A consumer. ``consumer``: its index, which orders the consumers of a subscription. ``key``.
 
 See :func:`consumer_key`."""
 
-_PLACE = (1 << 32) - 1
+_PLACE: Final = (1 << 32) - 1
 # A lookup table over topic numbers is made if it has at most this many entries for each topic;
 # otherwise topics are found by search.
-_SPARSE = 16
+_SPARSE: Final = 16
 
 
 def consumer_key(connection: int, place: NDArray[np.integer[Any]]) -> NDArray[np.int64]:

@@ -24,7 +24,7 @@ Several faults can apply to one message; a lost message is not delivered, whatev
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.loopback.batch import Index
 
-HOLD = SECOND  # time for which the first message of a pair waits for the second
+HOLD: Final = SECOND  # time for which the first message of a pair waits for the second
 # Messages that the capacity releases within one millisecond leave together at its end.
-_GRAIN = MILLISECOND
+_GRAIN: Final = MILLISECOND
 # XOR with a constant that is not 0 changes any byte.
-_DAMAGE = 0x55
+_DAMAGE: Final = 0x55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

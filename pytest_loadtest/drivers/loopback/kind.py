@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_loadtest.kinds import (
     BrokerStart,
     Client,
@@ -12,7 +14,7 @@ from pytest_loadtest.kinds import (
     Scheme,
 )
 
-KIND = DriverKind(
+KIND: Final = DriverKind(
     name="loopback",
     label="loopback",
     target="relay",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from pytest_loadtest.drivers.base import Undelivered
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DrainingRun
 
-_TIMEOUT = 5.0  # s
+_TIMEOUT: Final = 5.0  # s
 
 
 def relay_undelivered(run: DrainingRun) -> Undelivered:

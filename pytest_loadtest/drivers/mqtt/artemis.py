@@ -17,7 +17,7 @@ import re
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 from pytest_loadtest.brokers import java
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 START_SECONDS = 60.0
-CONFIGURATION = "broker.xml"
+CONFIGURATION: Final = "broker.xml"
 MEMORY = ("-Xms256m", "-Xmx1g")
 MANAGED = frozenset(
     {
@@ -78,7 +78,7 @@ NUMBERS = frozenset(
 SWITCHES = frozenset(
     {"tcpNoDelay", "allowLinkStealing", "closeMqttConnectionOnPublishAuthorizationFailure"}
 )
-OURS = {
+OURS: Final = {
     "persistence-enabled": "false",
     # The default, ASYNCIO, is used only if libaio is installed.
     "journal-type": "NIO",
@@ -87,7 +87,7 @@ OURS = {
     "max-disk-usage": "-1",
 }
 # Settings that affect results, with Artemis's defaults.
-DECISIVE = {
+DECISIVE: Final = {
     "persistence-enabled": "true",
     "journal-type": "ASYNCIO",
     "journal-datasync": "true",
@@ -101,7 +101,7 @@ DECISIVE = {
     "acceptor.defaultMaximumInFlightPublishMessages": "65535",
     "acceptor.tcpNoDelay": "true",
 }
-_BROKER = """\
+_BROKER: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">
@@ -301,4 +301,6 @@ def make_folders(folder: Path) -> Path:
     return data
 
 
-JARS = Jars("Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml"))
+JARS: Final = Jars(
+    "Artemis", "2.42.0", "44 jars, 16 MB", Path(__file__).with_name("artemis-pom.xml")
+)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.brokers.java import Java
 
-HERE = "127.0.0.1"
-ROLES = ("primary", "backup")
-PERSISTENCE = "persistence-enabled"
+HERE: Final = "127.0.0.1"
+ROLES: Final = ("primary", "backup")
+PERSISTENCE: Final = "persistence-enabled"
 # Codes of the log lines with which a primary waits for the lock of the store, and a backup for the
 # end of the primary. Both only with the logger of the server at INFO.
-_WAITING = ("AMQ221034", "AMQ221109")
-_LOGGER = "org.apache.activemq.artemis.core.server"
-_SHARED = """
+_WAITING: Final = ("AMQ221034", "AMQ221109")
+_LOGGER: Final = "org.apache.activemq.artemis.core.server"
+_SHARED: Final = """
     <ha-policy><shared-store><{role}/></shared-store></ha-policy>
     <bindings-directory>{store}/bindings</bindings-directory>
     <journal-directory>{store}/journal</journal-directory>

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
@@ -34,10 +34,10 @@ LONGEST_DELAY = 5 * SECOND
 # again. This number of connections in a row that last less than this time ends the run.
 MOST_BRIEF = 10
 BRIEF = 3 * SECOND
-SILENT = frozenset({LOST, RESET})
+SILENT: Final = frozenset({LOST, RESET})
 # Number of consecutive UNSUBACKs without a new message before them after
 # which a consumer has everything: see leave().
-_QUIET = 2
+_QUIET: Final = 2
 
 S = TypeVar("S", bound=BrokerSocket)
 

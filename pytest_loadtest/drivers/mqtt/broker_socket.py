@@ -10,7 +10,7 @@ import ssl
 from dataclasses import dataclass, field
 from functools import cache
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.settings import Tls
 
 
-_SOURCES = 256  # source addresses of each worker
-READ = 65_536  # most bytes of a read
+_SOURCES: Final = 256  # source addresses of each worker
+READ: Final = 65_536  # most bytes of a read
 # Bytes of the smallest packets (MQTT 5, 3.4 and 3.3): PUBACK, and PUBLISH with a topic of one byte.
-ACKNOWLEDGEMENT = 4
-MESSAGE = 5
+ACKNOWLEDGEMENT: Final = 4
+MESSAGE: Final = 5
 
 
-FULL = (
+FULL: Final = (
     f"{UNANSWERED}, but has answered other clients: it takes no more connections; raise its limit"
     " (mosquitto: max_connections), or let the"
     " profile have fewer clients"
@@ -326,8 +326,8 @@ def _read_space() -> memoryview:
 # Endpoints of a target: one for producers, and one for consumers,
 # which may have an address of their own.
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
-_CONNECT_TIMEOUT = 5.0
+PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+_CONNECT_TIMEOUT: Final = 5.0
 
 
 class Endpoints(NamedTuple):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, pairwise
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints, find_endpoints
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
 
-PATIENCE = 30 * SECOND  # opening fails when no further client connects for this long
-FAREWELL = 3 * SECOND  # closing fails when no further client disconnects for this long
+PATIENCE: Final = 30 * SECOND  # opening fails when no further client connects for this long
+FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects for this long
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])

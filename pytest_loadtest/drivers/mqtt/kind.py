@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_loadtest.kinds import (
     BrokerStart,
     Client,
@@ -22,9 +24,9 @@ def _row(client: str, qos: int, produce: int, consume: int, broker: int) -> Cost
 # the rows: the higher value of 1 → 1 and 1 → 100, measured in a JVM that had run for
 # a minute. Before that it is up to five times as high, but a plan with that cost
 # would reject loads that the machine carries afterwards.
-ARTEMIS = {0: 120_000, 1: 180_000, 2: 360_000}
+ARTEMIS: Final = {0: 120_000, 1: 180_000, 2: 360_000}
 
-KIND = DriverKind(
+KIND: Final = DriverKind(
     name="mqtt",
     label="MQTT",
     remote="MQTT broker",

@@ -12,7 +12,7 @@ import resource
 import select
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.metrics.pauses import STALL
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 # mosquitto listens with a backlog of 100. More simultaneous connects overflow it, and then a
 # connect measures SYN retransmission (1 s).
-MAX_OPENING = 64
-ANSWER = 10 * SECOND  # limit for connect, handshake, CONNACK and SUBACK together
+MAX_OPENING: Final = 64
+ANSWER: Final = 10 * SECOND  # limit for connect, handshake, CONNACK and SUBACK together
 # A broker disconnects a client after 1.5 times its keep-alive (MQTT 5, 3.1.2.10), so each
 # connection is checked this often within it.
-_KEEP_ALIVE_PARTS = 16
+_KEEP_ALIVE_PARTS: Final = 16
 # Number of SUBSCRIBEs of a client whose broker closes the connection instead of answering. Artemis
 # may do that when several clients open a shared subscription at once (docs/decisions/017).
-SUBSCRIBES = 3
+SUBSCRIBES: Final = 3
 # Violations of the protocol after which the run ends. One of them may be damage in transfer, for
 # which a new connection is enough.
-MOST_VIOLATIONS = 10
+MOST_VIOLATIONS: Final = 10
 # Stalls of the loop that are remembered. An opening that takes
 # a minute has fewer than 1 200 of 50 ms.
-_MOST_STALLS = 1200
-VIOLATED = (
+_MOST_STALLS: Final = 1200
+VIOLATED: Final = (
     f"{MOST_VIOLATIONS} violations of the protocol in this run: is an MQTT broker there, and no"
     " proxy of another protocol?"
 )

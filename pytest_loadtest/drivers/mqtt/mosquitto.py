@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import (
     BrokerFacts,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 START_SECONDS = 20.0
 REMEDY = "apt-get install mosquitto, or python -m pytest_loadtest doctor --fix"
 MANAGED = frozenset({"listener", "port", "bind_address", "user", "pid_file"})
-TLS_MANAGED = frozenset(
+TLS_MANAGED: Final = frozenset(
     {
         "cafile",
         "capath",
@@ -70,7 +70,7 @@ TLS_MANAGED = frozenset(
 )
 # Settings of one listener: mosquitto.conf(5), "Listeners", and
 # "Authentication" with per_listener_settings.
-OF_LISTENERS = frozenset(
+OF_LISTENERS: Final = frozenset(
     {
         "accept_protocol_versions",
         "acl_file",
@@ -311,7 +311,7 @@ def describe_mosquitto(
     return parse_version(running.run(["mosquitto", "-h"])), decisive_mosquitto_settings(settings)
 
 
-RECIPE = ContainerRecipe(
+RECIPE: Final = ContainerRecipe(
     default_image=mosquitto_image,
     ports=1,
     plan=mosquitto_plan,

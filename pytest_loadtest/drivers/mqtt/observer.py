@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 
 
-_DEADLINE = 10.0  # s
+_DEADLINE: Final = 10.0  # s
 
 
 class MqttObserver:
@@ -183,18 +183,18 @@ def observe_mqtt(
 # Counters that a broker publishes below ``$SYS/broker``, and its version: topics of mosquitto,
 # which other brokers have taken over.
 
-TOPICS = {
+TOPICS: Final = {
     "$SYS/broker/publish/messages/dropped": "sys.dropped",
     "$SYS/broker/heap/current": "sys.heap",
     "$SYS/broker/store/messages/count": "sys.stored",
     "$SYS/broker/clients/connected": "sys.clients",
     "$SYS/broker/uptime": "sys.uptime",
 }
-_VERSION = "$SYS/broker/version"
-_TURN = 0.2  # s; interval at which the thread checks whether to end
-_PATIENCE = 1.0  # s
-_AGAIN = 0.5  # s between two attempts to connect again
-_AWAY = 30.0  # s after which a broker without a connection has gone: a test may restart it
+_VERSION: Final = "$SYS/broker/version"
+_TURN: Final = 0.2  # s; interval at which the thread checks whether to end
+_PATIENCE: Final = 1.0  # s
+_AGAIN: Final = 0.5  # s between two attempts to connect again
+_AWAY: Final = 30.0  # s after which a broker without a connection has gone: a test may restart it
 
 
 def sys_settings(url: str, settings: MqttSettings) -> MqttSettings:

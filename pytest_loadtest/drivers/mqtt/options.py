@@ -6,7 +6,7 @@ A broker's CONNACK is checked against the options here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.quantities import SECOND
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
 
-KEEP_ALIVE_TIMEOUT = 0x8D
-SESSION_TAKEN_OVER = 0x8E
-NO_SUBSCRIBERS = 0x10
-IDENTIFIER_NOT_FOUND = 0x92
+KEEP_ALIVE_TIMEOUT: Final = 0x8D
+SESSION_TAKEN_OVER: Final = 0x8E
+NO_SUBSCRIBERS: Final = 0x10
+IDENTIFIER_NOT_FOUND: Final = 0x92
 # Retain Handling 2: the broker sends no retained messages at a subscribe (MQTT 5, 3.8.3.1).
-NO_RETAINED = 2
+NO_RETAINED: Final = 2
 # The Receive Maximum of a broker that reports none (MQTT 5, 3.2.2.3.3).
-MOST_INFLIGHT = 65_535
+MOST_INFLIGHT: Final = 65_535
 # A producer has one topic, so it needs one alias.
-ALIAS = 1
-LONGEST_EXPIRY = 0xFFFF_FFFF  # seconds; a session with it never expires (MQTT 5, 3.1.2.11.2)
-VERSIONS = {"5": V5, "3.1.1": V311}
+ALIAS: Final = 1
+LONGEST_EXPIRY: Final = 0xFFFF_FFFF  # seconds; a session with it never expires (MQTT 5, 3.1.2.11.2)
+VERSIONS: Final = {"5": V5, "3.1.1": V311}
 # Bytes of a packet besides a message of the run: properties that a
 # broker adds, or the texts of its CONNACK.
-_ALLOWANCE = 1 << 20
+_ALLOWANCE: Final = 1 << 20
 # The largest packet of the protocol: its length is a variable byte integer (MQTT 5, 2.1.4), after
 # one byte and with up to four bytes.
-_LARGEST = LONGEST + 5
+_LARGEST: Final = LONGEST + 5
 # Bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length,
 # packet id.
-_HEADER = 9
+_HEADER: Final = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import ROLE, described
 from pytest_loadtest.drivers.mqtt.settings import Tls
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # mosquitto's tls_version is a minimum: it accepts newer versions too.
-_LEAST = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}
+_LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

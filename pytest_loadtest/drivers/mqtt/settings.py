@@ -4,7 +4,7 @@ OMB's spelling of a key where OMB has it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -325,7 +325,7 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
-CHECKS = (_topic, _broker, _pair, _subscription, _version, _tls)
+CHECKS: Final = (_topic, _broker, _pair, _subscription, _version, _tls)
 
 
 # OMB's driver files for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
@@ -383,7 +383,7 @@ def _topic_prefix(value: Any, written: str) -> Any:
     return "null" if value is None else string(value, written)
 
 
-KEYS = OmbKeys(
+KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={

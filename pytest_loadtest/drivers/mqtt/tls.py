@@ -11,31 +11,32 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
 
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
 
-LOST = "connection lost"
-RESET = "connection reset by the broker"
-UNANSWERED = "the broker closes the connection without an answer"
-NO_HANDSHAKE = (
+LOST: Final = "connection lost"
+RESET: Final = "connection reset by the broker"
+UNANSWERED: Final = "the broker closes the connection without an answer"
+NO_HANDSHAKE: Final = (
     "the broker ends the TLS handshake without an answer: does its port speak TLS? If not, write"
     " mqtt:// in place of mqtts://"
 )
-ALERT = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_NOT_THIS_HOST = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_NOT_NOW = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+ALERT: Final = b"\x15\x03"  # first bytes of a TLS alert (RFC 8446, 5.1)
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_NOT_THIS_HOST: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+_NOT_NOW: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 # Parts of OpenSSL's reasons, by what they mean to a user.
-_NO_TLS = (
+_NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
     "UNEXPECTED_MESSAGE",
     "PACKET_LENGTH_TOO_LONG",
     "HTTP_REQUEST",
 )
-_VERSION = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
-_CLIENT = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
+_VERSION: Final = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")
+_CLIENT: Final = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR")
 
 
 class ClientTls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.base import Undelivered
 from pytest_loadtest.drivers.mqtt.observer import MqttObserver, sys_settings
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DrainingRun
 
-_VERSION = "$SYS/broker/version"
-_UPTIME = "$SYS/broker/uptime"
-_STORED = "$SYS/broker/store/messages/count"
-_RETAINED = "$SYS/broker/retained messages/count"
+_VERSION: Final = "$SYS/broker/version"
+_UPTIME: Final = "$SYS/broker/uptime"
+_STORED: Final = "$SYS/broker/store/messages/count"
+_RETAINED: Final = "$SYS/broker/retained messages/count"
 # The broker whose sources were read: other brokers, and perhaps other versions, publish these
 # topics with other meanings.
-_READ = b"mosquitto version 2.0."
+_READ: Final = b"mosquitto version 2.0."
 # s; at sys_interval 1 an update comes every two seconds.
-_TIMEOUT = 10.0
-_COMPLETE = 2  # updates that have begun when the values of the first are known
+_TIMEOUT: Final = 10.0
+_COMPLETE: Final = 2  # updates that have begun when the values of the first are known
 
 
 class Update:

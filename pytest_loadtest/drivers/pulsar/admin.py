@@ -6,7 +6,7 @@ Namespaces, topics, subscriptions and policies.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from pytest_loadtest.drivers.pulsar.auth import admin_headers, tls_context
@@ -40,14 +40,14 @@ _MOST_BYTES = 1 << 28
 _MOST_SECONDS = 60.0
 _NOT_PULSAR = "is this the web service of a Pulsar broker?"
 _QUORUMS = ("ensemble_size", "write_quorum", "ack_quorum")
-REPLACED_BY_PERSISTENCE = {
+REPLACED_BY_PERSISTENCE: Final = {
     "ensemble_size": "managedLedgerDefaultEnsembleSize",
     "write_quorum": "managedLedgerDefaultWriteQuorum",
     "ack_quorum": "managedLedgerDefaultAckQuorum",
     "deduplication_enabled": "brokerDeduplicationEnabled",
 }
 """Field of ``driver.persistence`` → the broker's setting that it replaces."""
-BACKLOG_QUOTA = (
+BACKLOG_QUOTA: Final = (
     "backlogQuotaDefaultLimitBytes",
     "backlogQuotaDefaultLimitGB",
     "backlogQuotaDefaultRetentionPolicy",

@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from pytest_loadtest.errors import TargetError, UsageError
@@ -186,7 +186,7 @@ def _read(path: str, key: str) -> str:
 
 # Share of its lifetime for which a token is used: it has to reach the broker
 # before it expires, and the clocks may differ.
-_FRESH = 0.9
+_FRESH: Final = 0.9
 
 
 class Tokens:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pytest_loadtest.brokers.base import restarts_of
 from pytest_loadtest.values.quantities import format_duration
 
-_ROLE = "bookie "
-_DELAY = "bookkeeper_delayEnsembleChange"
+_ROLE: Final = "bookie "
+_DELAY: Final = "bookkeeper_delayEnsembleChange"
 
 
 class _Outage(NamedTuple):

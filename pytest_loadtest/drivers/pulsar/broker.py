@@ -13,7 +13,7 @@ import re
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, described, refuse_managed
@@ -356,7 +356,7 @@ def bookie_facts(configured: Mapping[str, str]) -> dict[str, str]:
 
 # The jars of Pulsar, and what they need of a machine.
 
-PULSAR = Jars(
+PULSAR: Final = Jars(
     "Pulsar", "4.2.4", "some 320 jars, 240 MB", Path(__file__).with_name("pulsar-pom.xml")
 )
 
@@ -444,7 +444,7 @@ def describe_container(
     return admin.version(), decisive_facts(admin, settings)
 
 
-RECIPE = ContainerRecipe(
+RECIPE: Final = ContainerRecipe(
     default_image=default_image,
     ports=2,
     plan=pulsar_plan,

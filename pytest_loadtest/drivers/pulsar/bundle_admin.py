@@ -9,7 +9,7 @@ The paths are those of Pulsar 4.2: ``Namespaces``, ``PersistentTopics``, ``Topic
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.admin import Admin, RefusedError, path_of
 from pytest_loadtest.drivers.pulsar.bundle_split import Bundle, Ring, SplitLimits, TopicRate
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import TargetAddress
     from pytest_loadtest.schedule.topology import Topology
 
-FLOW_OR_QPS = "flow_or_qps_equally_divide"
-DEFAULT_ALGORITHM = "defaultNamespaceBundleSplitAlgorithm"
+FLOW_OR_QPS: Final = "flow_or_qps_equally_divide"
+DEFAULT_ALGORITHM: Final = "defaultNamespaceBundleSplitAlgorithm"
 _NOT_FOUND = 404
 _NOT_OWNED = 412
 _UNLOADING = "is being unloaded"
 # s that a split waits for the unload that an earlier split began: a
 # broker answers before the unload is done.
-_UNLOADED_WITHIN = 30.0
-_AGAIN_AFTER = 0.2
-_LIMITS = {
+_UNLOADED_WITHIN: Final = 30.0
+_AGAIN_AFTER: Final = 0.2
+_LIMITS: Final = {
     "rate": "loadBalancerNamespaceBundleMaxMsgRate",
     "megabytes": "loadBalancerNamespaceBundleMaxBandwidthMbytes",
     "threshold": "flowOrQpsDifferenceThresholdPercentage",

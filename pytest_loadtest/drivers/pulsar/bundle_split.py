@@ -13,15 +13,15 @@ import zlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-MB = 1024 * 1024
+MB: Final = 1024 * 1024
 # A sum within this share of a limit may be on its other side when the broker compares it.
-MARGIN = 0.05
+MARGIN: Final = 0.05
 
 
 class TopicRate(NamedTuple):
@@ -213,9 +213,9 @@ def topic_count_boundary(topics: Sequence[TopicRate]) -> int | None:
 # also has the last position.
 
 # The last position.
-LAST = 0xFFFFFFFF
-_DIGITS = 12  # octal digits: 36 free bits, enough for any position of 32 bits
-_BITS = 3
+LAST: Final = 0xFFFFFFFF
+_DIGITS: Final = 12  # octal digits: 36 free bits, enough for any position of 32 bits
+_BITS: Final = 3
 
 
 def position(topic: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, REPLACED_BY_PERSISTENCE
 from pytest_loadtest.drivers.pulsar.names import SCALABLE
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.model import Profile
 
 
-_GB = 1 << 30
+_GB: Final = 1 << 30
 # The keys that each plugin needs; exactly one of the names in one tuple.
-_CREDENTIALS = {
+_CREDENTIALS: Final = {
     "token": (("token", "token_file"),),
     "basic": (("user_id",), ("password", "password_file")),
     "oauth2": (("issuer_url",), ("private_key",)),
@@ -237,8 +237,8 @@ def _early(profile: Profile) -> Iterator[Problem]:
 # Messages in chunks (``driver.chunkingEnabled``).
 
 # The shortest ``unackedMessagesTimeout`` that pulsar-client takes, ns.
-LIBRARY_LEAST = 10 * SECOND
-_OF_CHUNKS = (
+LIBRARY_LEAST: Final = 10 * SECOND
+_OF_CHUNKS: Final = (
     "max_pending_chunked_message",
     "auto_ack_oldest_chunked_message_on_queue_full",
     "expire_time_of_incomplete_chunked_message",
@@ -302,7 +302,7 @@ def _again(profile: Profile) -> Iterator[Problem]:
         )
 
 
-CHECKS = (
+CHECKS: Final = (
     _topic,
     _subscription,
     _stored,

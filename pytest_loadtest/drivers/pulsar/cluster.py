@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest, described
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.brokers.java import Java
 
-BOOKIE = "bookie"
-NAME = "loadtest"
+BOOKIE: Final = "bookie"
+NAME: Final = "loadtest"
 # For ZooKeeper and the setup of the metadata: they do too little, or
 # run too shortly, for the second compiler.
-SMALL = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-BOOKIE_MEMORY = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=320m")
-BROKER_MEMORY = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
+SMALL: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+BOOKIE_MEMORY: Final = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=320m")
+BROKER_MEMORY: Final = ("-Xms128m", "-Xmx384m", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=256m")
 # Most copies of an entry by default, and acknowledgements of them, as in production: 3/3/2.
 COPIES = 3
 ACKS = 2
-_CHOSEN = frozenset(
+_CHOSEN: Final = frozenset(
     {
         "bookiePort",
         "metadataServiceUri",
@@ -75,7 +75,7 @@ _CHOSEN = frozenset(
         "httpServerEnabled",
     }
 )
-CLUSTER = {
+CLUSTER: Final = {
     "loadBalancerEnabled": "true",
     "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
     # Bundles move and split only when a test, or a broker's end, makes them.
@@ -89,7 +89,7 @@ CLUSTER = {
 }
 # ZooKeeper limits the time-outs of sessions to 2 to 20 ticks
 # unless told otherwise; brokers ask for 30 s.
-ZOOKEEPER = {
+ZOOKEEPER: Final = {
     "tickTime": "1000",
     "minSessionTimeout": "1000",
     "maxSessionTimeout": "120000",

@@ -12,7 +12,7 @@ import json
 import socket
 import ssl
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.url import parse_endpoints
 from pytest_loadtest.drivers.pulsar.auth import credentials, tls_context, token_of
@@ -26,28 +26,28 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-PATIENCE = 5.0  # s for each step of the connection
-NAME_REMEDY = (
+PATIENCE: Final = 5.0  # s for each step of the connection
+NAME_REMEDY: Final = (
     "connect by a name that the certificate has, give the broker one with this name, "
     "or write driver.tlsEnableHostnameVerification: false"
 )
-NOT_AUTHORIZED = (
+NOT_AUTHORIZED: Final = (
     "the broker knows the client but forbids it: grant its role produce and consume there"
 )
 # OpenSSL's codes X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
-NOT_THIS_HOST = (62, 64)
-_NO_PULSAR = (
+NOT_THIS_HOST: Final = (62, 64)
+_NO_PULSAR: Final = (
     "the broker sent bytes that are not Pulsar's protocol: {}: is this its binary port, and not"
     " that of its web service?"
 )
-_NO_TLS = (
+_NO_TLS: Final = (
     "WRONG_VERSION_NUMBER",
     "RECORD_LAYER_FAILURE",
     "UNEXPECTED_EOF_WHILE_READING",
     "HTTP_REQUEST",
 )
 # A TLS record begins with its type (0x15 is an alert) and the version 3.x (RFC 8446, 5.1).
-_TLS_ALERT = b"\x15\x03"
+_TLS_ALERT: Final = b"\x15\x03"
 
 
 def explain_connect_error(url: str, settings: PulsarSettings) -> str | None:

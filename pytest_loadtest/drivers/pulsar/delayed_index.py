@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.broker import GIVEN
 from pytest_loadtest.drivers.pulsar.settings import DEFAULT_TICK, TICK
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 
 # Bytes of an entry: due time, ledger, entry.
-HEAP_ENTRY = 24
+HEAP_ENTRY: Final = 24
 # Entries in a ledger: ``managedLedgerMaxEntriesPerLedger``.
-LEDGER = 50_000
+LEDGER: Final = 50_000
 # Bytes of a bitmap of 2^16 entries.
-CONTAINER = 8192
-_KEYS = 1 << 16  # entries that a container may hold
+CONTAINER: Final = 8192
+_KEYS: Final = 1 << 16  # entries that a container may hold
 # Bytes of a 64-bit bitmap with one 32-bit bitmap: number of bitmaps, high half, and the cookie and
 # number of containers of RoaringFormatSpec.
-_PIECE_HEAD = 20
-_CONTAINER_HEAD = 8  # bytes: key, cardinality, offset
+_PIECE_HEAD: Final = 20
+_CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
 # Bytes of Java objects (nodes of the maps, the bitmap's own) for each piece: fitted to a published
 # measurement on a heap dump, see ``tests/unit/drivers/pulsar/test_delayed_index.py``. A histogram
 # of a running Pulsar 4.2.4 had 608 of fastutil and Roaring.
-JAVA_OBJECTS = 590
+JAVA_OBJECTS: Final = 590
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ They are counted by partition, by stream, and in bytes over all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.int64]
 
-_NONE = np.empty(0, np.int64)
+_NONE: Final = np.empty(0, np.int64)
 
 
 class InFlight:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_loadtest.kinds import (
     BrokerStart,
     Client,
@@ -13,9 +15,9 @@ from pytest_loadtest.kinds import (
 )
 
 # Bytes left free below the broker's limit, which includes the message's metadata.
-METADATA = 1024
+METADATA: Final = 1024
 
-KIND = DriverKind(
+KIND: Final = DriverKind(
     name="pulsar",
     label="Pulsar",
     packages=("pulsar-client",),

@@ -15,12 +15,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
 
-OF_TOPICS = (
+OF_TOPICS: Final = (
     "pulsar_in_messages_total",
     "pulsar_in_bytes_total",
     "pulsar_out_messages_total",
@@ -40,7 +41,7 @@ OF_TOPICS = (
     "pulsar_entry_size_sum",
     "pulsar_entry_size_count",
 )
-OF_BROKER = (
+OF_BROKER: Final = (
     "process_cpu_seconds_total",
     "process_start_time_seconds",
     "jvm_gc_collection_seconds_sum",
@@ -52,14 +53,14 @@ OF_BROKER = (
     "pulsar_broker_publish_latency_count",
     "pulsar_broker_throttled_connections",
 )
-_GAUGES = {
+_GAUGES: Final = {
     "sys.backlog": "pulsar_msg_backlog",
     "sys.unacked": "pulsar_subscription_unacked_messages",
     "sys.delayed": "pulsar_subscription_delayed",
     "sys.delayedIndex": "pulsar_delayed_message_index_size_bytes",
     "sys.blocked": "pulsar_subscription_blocked_on_unacked_messages",
 }
-_RATES = {
+_RATES: Final = {
     "sys.messagesIn": ("pulsar_in_messages_total",),
     "sys.messagesOut": ("pulsar_out_messages_total",),
     "sys.bytesIn": ("pulsar_in_bytes_total",),
@@ -70,35 +71,35 @@ _RATES = {
         "pulsar_subscription_dispatch_throttled_bytes_events",
     ),
 }
-_MEANS = {
+_MEANS: Final = {
     "sys.writeLatency": ("pulsar_storage_write_latency", MICROSECOND),
     "sys.ledgerLatency": ("pulsar_storage_ledger_write_latency", MICROSECOND),
     "sys.entrySize": ("pulsar_entry_size", 1),
 }
-_OF_BROKER_NOW = {
+_OF_BROKER_NOW: Final = {
     "sys.heap": "jvm_memory_bytes_used",
     "sys.heapLimit": "jvm_memory_bytes_max",
     "sys.direct": "jvm_memory_direct_bytes_used",
     "sys.directLimit": "jvm_memory_direct_bytes_max",
     "sys.throttledConnections": "pulsar_broker_throttled_connections",
 }
-_OF_BROKER_RATES = {
+_OF_BROKER_RATES: Final = {
     "sys.cpu": "process_cpu_seconds_total",
     "sys.gc": "jvm_gc_collection_seconds_sum",
 }
-STARTED = "process_start_time_seconds"
-_VERSION = "pulsar_version_info"
-TOTALS = {
+STARTED: Final = "process_start_time_seconds"
+_VERSION: Final = "pulsar_version_info"
+TOTALS: Final = {
     "sys.totalIn": "pulsar_in_messages_total",
     "sys.totalOut": "pulsar_out_messages_total",
 }
 
 # Pulsar 4.0 also reports these for each subscription under the same name (PIP-399 changed that):
 # their sum would count twice.
-_OF_TOPIC_ALONE = frozenset({"pulsar_delayed_message_index_size_bytes"})
+_OF_TOPIC_ALONE: Final = frozenset({"pulsar_delayed_message_index_size_bytes"})
 
 # Counters that the broker resets whenever it updates its rates (``PersistentTopic.updateRates``).
-_SET_TO_ZERO = frozenset({"pulsar_publish_rate_limit_times"})
+_SET_TO_ZERO: Final = frozenset({"pulsar_publish_rate_limit_times"})
 
 Series = Mapping[str, Mapping[str, float]]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, Admin
 from pytest_loadtest.drivers.pulsar.bundle_split import suffix
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
     from pytest_loadtest.schedule.topology import Topology
 
-DEFAULT_NAMESPACE = "public/default"
+DEFAULT_NAMESPACE: Final = "public/default"
 # Domains of Pulsar 5's scalable topics and of their segments (PIP-460, docs/decisions/060).
-SCALABLE = ("topic", "segment")
-_QUORUMS = {
+SCALABLE: Final = ("topic", "segment")
+_QUORUMS: Final = {
     "ensemble_size": "ensembleSize",
     "write_quorum": "writeQuorum",
     "ack_quorum": "ackQuorum",
 }
-_OUR_KEY = re.compile(r"key-([0-9]{1,10})")
+_OUR_KEY: Final = re.compile(r"key-([0-9]{1,10})")
 
 
 def key_number(key: str) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-_POLL = 100  # ms that a reader waits before it checks whether to stop
-_CLOSE = 5.0
+_POLL: Final = 100  # ms that a reader waits before it checks whether to stop
+_CLOSE: Final = 5.0
 
 
 class PulsarObserver:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.explain import shown
@@ -127,10 +127,10 @@ def _credentials(plugin: str, data: str) -> Mapping[str, str]:
     return {key: value for key, value in parameters.items() if key in known}
 
 
-_OWN = "OMB's driver has no such key; in a driver section with our own keys write"
+_OWN: Final = "OMB's driver has no such key; in a driver section with our own keys write"
 """Keys of Pulsar's clients that OMB's driver does not set."""
 
-KEYS = OmbKeys(
+KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={

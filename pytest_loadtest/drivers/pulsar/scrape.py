@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_loadtest.brokers.base import SERVING
 from pytest_loadtest.drivers.pulsar.admin import Admin, path_of
@@ -37,18 +37,18 @@ Answer = TypeVar("Answer")
 
 # Most topics, each partition counted, whose series are read: some 30 ms of
 # our CPU per scrape, and 0.1 s the first time.
-MOST_TOPICS = 200
+MOST_TOPICS: Final = 200
 # Most topics, each partition counted, whose statistics are requested one by one.
-MOST_ASKED = 4
+MOST_ASKED: Final = 4
 # ns of the broker's CPU per byte of its metrics (measured with 4.2.4:
 # 0.9 to 1.7 s for the 24.5 MB of 2 000 topics).
-BYTE_COST = 60
+BYTE_COST: Final = 60
 # ns of the broker's CPU per request to its REST (measured with 4.2.4, just started).
-QUESTION_COST = 17 * MILLISECOND
+QUESTION_COST: Final = 17 * MILLISECOND
 # Most cores of the broker that telemetry may use: the more CPU its
 # answers take, the fewer requests are sent.
-SHARE = 0.05
-TIMEOUT = 8.0
+SHARE: Final = 0.05
+TIMEOUT: Final = 8.0
 
 
 class Scrape:

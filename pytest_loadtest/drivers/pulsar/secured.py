@@ -13,7 +13,7 @@ import hmac
 import json
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.drivers.pulsar.settings import Authentication
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile.sections import SecuritySection
 
 
-TOKEN_KEY = "token.key"
-_PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
-_PLUGINS = "org.apache.pulsar.client.impl.auth.Authentication"
+TOKEN_KEY: Final = "token.key"
+_PROVIDERS: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+_PLUGINS: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +134,11 @@ def _write(path: Path, data: bytes) -> Path:
 
 # The two credentials without certificates: a signed token, and a line of an htpasswd file.
 
-ROUNDS = 1000
-_ALPHABET = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+ROUNDS: Final = 1000
+_ALPHABET: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # The order in which apr_md5_encode writes the digest's bytes,
 # three at a time; byte 11 comes last, alone.
-_ORDER = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
+_ORDER: Final = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
 
 
 def signed_token(key: bytes, claims: Mapping[str, Any]) -> str:

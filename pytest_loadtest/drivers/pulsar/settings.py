@@ -4,7 +4,7 @@ OMB's spelling for the keys that OMB has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # ns after which pulsar-client for Python gives up an incomplete message; it has no option for it.
-LIBRARY_EXPIRY = MINUTE
+LIBRARY_EXPIRY: Final = MINUTE
 
 
 class ChunkingSettings(ClientSettings):
@@ -42,10 +42,10 @@ class ChunkingSettings(ClientSettings):
     gone. pulsar-client: always 1min."""
 
 
-TICK = "delayedDeliveryTickTimeMillis"
-STRICT = "isDelayedDeliveryDeliverAtTimeStrict"
+TICK: Final = "delayedDeliveryTickTimeMillis"
+STRICT: Final = "isDelayedDeliveryDeliverAtTimeStrict"
 # ms: the broker's default (``ServiceConfiguration``).
-DEFAULT_TICK = 1000
+DEFAULT_TICK: Final = 1000
 
 
 class Persistence(Section):
@@ -97,7 +97,7 @@ class Authentication(Section):
     """Path to the client's private key."""
 
 
-NO_LIMIT = 2**31 - 1
+NO_LIMIT: Final = 2**31 - 1
 """The largest number that Pulsar's clients take for a limit."""
 OMB_MEMORY_MB = 256
 ANY_CERTIFICATE = "certificates were not checked, so another host may have answered"

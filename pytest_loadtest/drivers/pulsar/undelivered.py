@@ -5,7 +5,7 @@ They are known from the statistics of the run's topics (docs/decisions/032).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.base import Undelivered
 from pytest_loadtest.drivers.pulsar.admin import Admin
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Most topics, each partition counted: an answer costs the broker
 # about 17 ms of CPU (docs/decisions/020).
-MOST_TOPICS = 64
+MOST_TOPICS: Final = 64
 
 
 def pulsar_undelivered(run: DrainingRun) -> Undelivered | None:

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
     Properties = Mapping[str, Any]
 
-_CLIENT_PACKETS = {CONNECT: "CONNECT", SUBSCRIBE: "SUBSCRIBE", UNSUBSCRIBE: "UNSUBSCRIBE"}
+_CLIENT_PACKETS: Final = {CONNECT: "CONNECT", SUBSCRIBE: "SUBSCRIBE", UNSUBSCRIBE: "UNSUBSCRIBE"}
 # The fixed flags of SUBSCRIBE, UNSUBSCRIBE and PUBREL (2.1.3); other values are malformed.
-_RESERVED = 2
+_RESERVED: Final = 2
 
 
 def encode_packet(packet: Packet, version: int = V5) -> bytes:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-LONGEST = 268_435_455
+LONGEST: Final = 268_435_455
 """The largest variable byte integer: four bytes of seven bits (1.5.5)."""
-LONGEST_TEXT = 65_535
+LONGEST_TEXT: Final = 65_535
 
 
 class MalformedPacket(ValueError):
@@ -175,10 +175,10 @@ _KINDS: Final[
     0x29: ("subscription_identifier_available", _BYTE),
     0x2A: ("shared_subscription_available", _BYTE),
 }
-_NUMBERS = {name: number for number, (name, _) in _KINDS.items()}
+_NUMBERS: Final = {name: number for number, (name, _) in _KINDS.items()}
 # 0 is a protocol error in these (3.1.2.11.3, 3.1.2.11.4, 3.3.2.3.4).
-_NOT_ZERO = frozenset({"receive_maximum", "maximum_packet_size", "topic_alias"})
-MANY = frozenset({"user_property", "subscription_identifier"})
+_NOT_ZERO: Final = frozenset({"receive_maximum", "maximum_packet_size", "topic_alias"})
+MANY: Final = frozenset({"user_property", "subscription_identifier"})
 
 
 def encode_properties(properties: Mapping[str, Any]) -> bytes:

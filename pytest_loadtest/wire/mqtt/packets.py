@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 # Protocol versions as CONNECT carries them (3.1.2.2).
-V311 = 4
-V5 = 5
+V311: Final = 4
+V5: Final = 5
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE = range(1, 9)
 SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = range(9, 16)
 # The flags in the first byte are fixed, except for those of PUBLISH, which has no QoS 3 (2.1.3).
@@ -26,9 +26,9 @@ _WITHOUT_FLAGS = {
     for kind in range(CONNECT, AUTH + 1)
     if kind not in (PUBLISH, PUBREL, SUBSCRIBE, UNSUBSCRIBE)
 }
-FIRST_BYTES = frozenset(_PUBLISH_BYTES | _FLAGS_OF_TWO | _WITHOUT_FLAGS)
+FIRST_BYTES: Final = frozenset(_PUBLISH_BYTES | _FLAGS_OF_TWO | _WITHOUT_FLAGS)
 """The first bytes of all packets."""
-FAILURE = 0x80
+FAILURE: Final = 0x80
 """Reason codes from 0x80 on are failures (2.4)."""
 _NONE: Final[Properties] = {}
 
@@ -144,14 +144,14 @@ Packet = (
 
 # Texts of reason codes (MQTT 5, 2.4) and of the return codes of MQTT 3.1.1 (3.2.2.3, 3.9.3).
 
-_V311_CONNACK = {
+_V311_CONNACK: Final = {
     1: "Unacceptable protocol version",
     2: "Identifier rejected",
     3: "Server unavailable",
     4: "Bad user name or password",
     5: "Not authorized",
 }
-_REASONS = {
+_REASONS: Final = {
     0x00: "Success", 0x01: "Granted QoS 1", 0x02: "Granted QoS 2", 0x04: "Disconnect with will message", 0x10: "No matching subscribers",
     0x11: "No subscription existed", 0x18: "Continue authentication", 0x19: "Re-authenticate", 0x80: "Unspecified error",
     0x81: "Malformed packet", 0x82: "Protocol error", 0x83: "Implementation specific error", 0x84: "Unsupported protocol version",

@@ -5,6 +5,8 @@ They are located in received bytes, without copying payloads.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pytest_loadtest.wire.mqtt.codec import decode_packet
 from pytest_loadtest.wire.mqtt.fields import FieldReader, MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import (
@@ -31,14 +33,14 @@ Answer = tuple[int, int, int]
 
 # The first two bytes of an acknowledgement, whose length is always 2; PUBREL has the fixed flags 2
 # (2.1.3).
-_FRONTS = {
+_FRONTS: Final = {
     PUBACK: bytes((PUBACK << 4, 2)),
     PUBREC: bytes((PUBREC << 4, 2)),
     PUBREL: bytes((PUBREL << 4 | 2, 2)),
     PUBCOMP: bytes((PUBCOMP << 4, 2)),
 }
-_ANSWERS = frozenset(front[0] for front in _FRONTS.values())
-_SHORT = "a packet that is shorter than its fields"
+_ANSWERS: Final = frozenset(front[0] for front in _FRONTS.values())
+_SHORT: Final = "a packet that is shorter than its fields"
 
 
 def read_packets(

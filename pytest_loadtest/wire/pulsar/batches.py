@@ -6,7 +6,7 @@ Each is ``metadata size u32 | SingleMessageMetadata | payload``; they are concat
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_U32 = struct.Struct(">I")
-_REMEMBERED = 1 << 14  # most entries of the cache of metadata
+_U32: Final = struct.Struct(">I")
+_REMEMBERED: Final = 1 << 14  # most entries of the cache of metadata
 # Bytes: longer metadata has properties, rarely repeats, and would only take memory in the cache.
-_WORTH = 1 << 8
+_WORTH: Final = 1 << 8
 # Bytes of the shortest message: 4 for the size of its metadata, and in the metadata the size of an
 # empty payload.
-_SHORTEST = 6
+_SHORTEST: Final = 6
 
 
 def prefix(size: int, key: bytes | None = None) -> bytes:

@@ -6,7 +6,7 @@ LZ4 and Snappy have their raw block formats, without a frame.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pyarrow import Codec
 
 # Most bytes of a decompressed entry; an entry that states a larger size is damaged.
-LARGEST = 1 << 30
+LARGEST: Final = 1 << 30
 # Names, in the order of the numbers in an entry's metadata.
-NAMES = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
-_ZLIB = 2
-_SNAPPY = 4
-_CODECS = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
+NAMES: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+_ZLIB: Final = 2
+_SNAPPY: Final = 4
+_CODECS: Final = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
 _ready: dict[int, Codec] = {}
 
 

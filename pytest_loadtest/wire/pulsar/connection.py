@@ -26,15 +26,15 @@ from pytest_loadtest.wire.pulsar.framing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROTOCOL_VERSION = 21
+PROTOCOL_VERSION: Final = 21
 # Most answers to pings and challenges that wait to be written. A broker that reads gets one in 30
 # s.
-_MOST_OWED = 1000
-_PONG = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
-_PING = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
+_MOST_OWED: Final = 1000
+_PONG: Final = encode_command(api.Command(type=api.Command.PONG, pong=api.Pong()))
+_PING: Final = encode_command(api.Command(type=api.Command.PING, ping=api.Ping()))
 # With these flags the broker may challenge a connection again before its token expires, and it does
 # not create a topic when it is asked for its partitions.
-_FEATURES = api.FeatureFlags(
+_FEATURES: Final = api.FeatureFlags(
     supports_auth_refresh=True,
     supports_broker_entry_metadata=True,
     supports_partial_producer=False,

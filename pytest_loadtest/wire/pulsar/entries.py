@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
@@ -24,13 +24,13 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_MAGIC = 0x0E01
-_BROKER = 0x0E02
-_SIZES = struct.Struct(">II")
-_HEAD = struct.Struct(">HI")
-_U32 = struct.Struct(">I")
+_MAGIC: Final = 0x0E01
+_BROKER: Final = 0x0E02
+_SIZES: Final = struct.Struct(">II")
+_HEAD: Final = struct.Struct(">HI")
+_U32: Final = struct.Struct(">I")
 # The varints of one byte, which are most of them, are looked up.
-_SHORT = tuple(bytes((number,)) for number in range(0x80))
+_SHORT: Final = tuple(bytes((number,)) for number in range(0x80))
 
 
 class CorruptEntryError(ProtocolError):

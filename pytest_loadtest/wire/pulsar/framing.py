@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.wire.buffers import ReceiveBuffer
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.api_pb2 import Command
 
 # Bytes: the limit of a broker that does not state another one in CONNECTED.
-MAX_MESSAGE = 5 * 1024**2
+MAX_MESSAGE: Final = 5 * 1024**2
 # Most bytes of a frame in addition to its message: Pulsar's MESSAGE_SIZE_FRAME_PADDING.
-OVERHEAD = 10 * 1024
-_SIZE = struct.Struct(">I")
-_SIZES = struct.Struct(">II")
+OVERHEAD: Final = 10 * 1024
+_SIZE: Final = struct.Struct(">I")
+_SIZES: Final = struct.Struct(">II")
 
 
 class ProtocolError(ValueError):

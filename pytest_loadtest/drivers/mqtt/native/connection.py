@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import (
@@ -354,9 +354,9 @@ NO_USER = ConnectionUser()
 
 # Fixed packet identifiers are enough: a consumer publishes nothing, and
 # has one SUBSCRIBE or UNSUBSCRIBE under way.
-_SUBSCRIBE_ID = 1
-_UNSUBSCRIBE_ID = 2
-_ANSWERS = {
+_SUBSCRIBE_ID: Final = 1
+_UNSUBSCRIBE_ID: Final = 2
+_ANSWERS: Final = {
     packets.SUBACK: ("SUBACK", _SUBSCRIBE_ID),
     packets.UNSUBACK: ("UNSUBACK", _UNSUBSCRIBE_ID),
 }

@@ -6,7 +6,7 @@ Messages go to the consumers, acknowledgements to the producers, other packets t
 from __future__ import annotations
 
 from itertools import compress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     """
 
 
-IDENTIFIER_IN_USE = (
+IDENTIFIER_IN_USE: Final = (
     "another message with a packet identifier in use: dropped as a second copy (MQTT 5, 4.3.3)"
 )
 
@@ -217,7 +217,7 @@ def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int
     )
 
 
-_NOWHERE = -1  # place of a consumer that has none yet
+_NOWHERE: Final = -1  # place of a consumer that has none yet
 _REDELIVERED = int(Flag.REDELIVERED)
 _CORRUPT = int(Flag.CORRUPT)
 

@@ -6,7 +6,7 @@ Bursts become packets, grouped by connection, and answers are assigned to their 
 from __future__ import annotations
 
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 # Number of messages between two writes: the first message of a
 # large burst does not wait for the last.
-CHUNK = 64
+CHUNK: Final = 64
 # Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
-UNSENT = 65_536
-_DUP = 8
-_MOST_RESENDS = 255  # limit of the column
-_IDS = 65_535  # packet identifiers are 1 to this (MQTT 5, 2.2.1)
-_ENDLESS = 1 << 40
-_ALIASED = text("")  # the topic in a PUBLISH with an alias (MQTT 5, 3.3.2.1)
+UNSENT: Final = 65_536
+_DUP: Final = 8
+_MOST_RESENDS: Final = 255  # limit of the column
+_IDS: Final = 65_535  # packet identifiers are 1 to this (MQTT 5, 2.2.1)
+_ENDLESS: Final = 1 << 40
+_ALIASED: Final = text("")  # the topic in a PUBLISH with an alias (MQTT 5, 3.3.2.1)
 _ACKED = int(Status.ACKED)
 _FAILED = int(Status.FAILED)
 

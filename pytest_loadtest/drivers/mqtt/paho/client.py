@@ -6,7 +6,7 @@ It has clients with some internal steps replaced, and their sockets.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MessageState, MQTTErrorCode, MQTTProtocolVersion
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # paho's spelling of CONNACK properties.
-_SPELLED = {
+_SPELLED: Final = {
     "maximum_qos": "MaximumQoS",
     "maximum_packet_size": "MaximumPacketSize",
     "shared_subscription_available": "SharedSubscriptionAvailable",
@@ -213,8 +213,10 @@ def missing_paho_feature(options: ClientOptions, properties: Properties | None) 
     )
 
 
-_PUBLISH_QOS_0 = 0x30
-_TYPE_AND_QOS = 0xF6  # mask of a packet's first byte: packet type and QoS, without DUP and RETAIN
+_PUBLISH_QOS_0: Final = 0x30
+_TYPE_AND_QOS: Final = (
+    0xF6  # mask of a packet's first byte: packet type and QoS, without DUP and RETAIN
+)
 
 
 class PacketSocket(BrokerSocket):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.columns import ArrivedMessages
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.mqtt.loop import Loop
 
 # Number of packets read in one turn, so that a consumer with a backlog does not delay the others.
-PACKETS = 64
-_NOWHERE = -1  # place of a consumer that has none yet
-_REDELIVERED = int(Flag.REDELIVERED)
+PACKETS: Final = 64
+_NOWHERE: Final = -1  # place of a consumer that has none yet
+_REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class PahoConnection(MqttConnectionBase[PacketSocket]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from paho.mqtt.enums import MQTTErrorCode
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 # Number of messages between two writes: the first message of a
 # large burst does not wait for the last.
-CHUNK = 64
+CHUNK: Final = 64
 # Bytes. The window of a QoS 0 producer is full while more than this waits for the kernel.
-UNSENT = 65_536
-MOST_RESENDS = 255  # limit of the column
+UNSENT: Final = 65_536
+MOST_RESENDS: Final = 255  # limit of the column
 # Plain ints: comparing and storing an IntEnum costs more than the rest of an answer.
 _ACKED = int(Status.ACKED)
 _FAILED = int(Status.FAILED)

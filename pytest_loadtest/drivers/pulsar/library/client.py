@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 VERSION: Final[str] = pulsar.__version__
-CLOSE_TIMEOUT = 5.0  # seconds to wait for a broker that does not answer
+CLOSE_TIMEOUT: Final = 5.0  # seconds to wait for a broker that does not answer
 _INT32 = 2**31 - 1
 _COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
 _TYPES = {

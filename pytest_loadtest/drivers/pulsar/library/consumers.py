@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import _pulsar
 import numpy as np
@@ -203,9 +203,9 @@ def _close_all(consumers: Sequence[PulsarConsumer]) -> None:
 # compiled consumer, and messages go into a deque that all consumers share and that the engine's
 # thread empties without a lock.
 
-RECEIVE_TIMEOUT = 500  # ms; needed only for a consumer that close() does not wake
-_REDELIVERED = int(Flag.REDELIVERED)
-_CORRUPT = int(Flag.CORRUPT)
+RECEIVE_TIMEOUT: Final = 500  # ms; needed only for a consumer that close() does not wake
+_REDELIVERED: Final = int(Flag.REDELIVERED)
+_CORRUPT: Final = int(Flag.CORRUPT)
 
 
 def partition_of(message: Any) -> int:

@@ -19,7 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pulsar
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 # Threads that connect in parallel: subscribing is a sequence of round
 # trips, during which the thread only waits.
-_CONNECTING = 16
-_RETRY = 0.1  # seconds
-_LOOK = MILLISECOND  # between two checks whether a full window has room again
-_THREADS_END = 1.0  # seconds to wait for threads to notice that their client was closed
+_CONNECTING: Final = 16
+_RETRY: Final = 0.1  # seconds
+_LOOK: Final = MILLISECOND  # between two checks whether a full window has room again
+_THREADS_END: Final = 1.0  # seconds to wait for threads to notice that their client was closed
 
 
 class PulsarDriver:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import _pulsar
 import numpy as np
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Taken = slice | NDArray[np.bool_]
     """Index of the messages of a burst that are sent now."""
 
-_KEY = "key-{}"
+_KEY: Final = "key-{}"
 
 
 class PulsarProducers:

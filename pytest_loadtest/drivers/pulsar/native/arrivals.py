@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Bytes: entries that are smaller on average are copied into one array, so that numpy is called once
 # instead of once for each entry.
-_JOIN_BELOW = 1 << 15
-_CORRUPT = np.int8(Flag.CORRUPT)
+_JOIN_BELOW: Final = 1 << 15
+_CORRUPT: Final = np.int8(Flag.CORRUPT)
 
 
 class Arrival(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pytest_loadtest.drivers.pulsar.connect_errors import NOT_AUTHORIZED
 from pytest_loadtest.drivers.pulsar.native.link import Refused
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 
 # Time before the first retry; it doubles with each attempt, as in Pulsar's own clients.
-_FIRST = 100 * MILLISECOND
+_FIRST: Final = 100 * MILLISECOND
 # Pulsar's own clients wait up to 60 s: too long for a test that waits for a restarted broker.
-_LONGEST = 10 * SECOND
+_LONGEST: Final = 10 * SECOND
 # The same for one that is established again and again, and lost each time before a message came
 # through (docs/decisions/041).
-_LONGEST_FRUITLESS = 2 * SECOND
+_LONGEST_FRUITLESS: Final = 2 * SECOND
 # Errors for which a retry does not help: the run fails with the first one.
-_FINAL = frozenset(
+_FINAL: Final = frozenset(
     {
         api.AuthenticationError,
         api.AuthorizationError,

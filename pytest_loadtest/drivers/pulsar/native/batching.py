@@ -5,7 +5,7 @@ Columns in, columns out, no I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 # Publish delays that a producer stays with a partition: the Java client's
 # batchingPartitionSwitchFrequencyByPublishDelay.
-_SWITCH = 10
-_BEFORE = len(prefix(2**31 - 1, b"key-%d" % (2**31 - 1)))  # most bytes before a message in a batch
+_SWITCH: Final = 10
+_BEFORE: Final = len(
+    prefix(2**31 - 1, b"key-%d" % (2**31 - 1))
+)  # most bytes before a message in a batch
 
 
 class BatchLimits(NamedTuple):
@@ -242,10 +244,10 @@ def java_hash(text: str) -> int:
 # Envelopes and payload numbers → the payloads of entries.
 
 # Bytes: larger bodies are given to the socket without a copy.
-_TABLE_BELOW = 2048
+_TABLE_BELOW: Final = 2048
 # Bytes per message on average: smaller messages are joined into one
 # buffer, because each buffer has a cost in sendmsg.
-_JOIN_BELOW = 2048
+_JOIN_BELOW: Final = 2048
 
 
 class EntryPacker:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.drivers.pulsar import settings_facts
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
-NAME = "pytest-loadtest"
-_FAILED = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.LookupType
+NAME: Final = "pytest-loadtest"
+_FAILED: Final = 1  # PulsarApi.proto: CommandPartitionedTopicMetadataResponse.LookupType
 
 
 def partition_window(settings: PulsarSettings, partitions: int) -> int | None:

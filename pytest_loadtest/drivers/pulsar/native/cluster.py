@@ -39,13 +39,13 @@ _ANSWERS: Final[dict[int, str]] = {
 }
 # Violations of the protocol after which the run ends. One of them may be damage in transfer, for
 # which a new connection is enough.
-_MOST_VIOLATIONS = 10
-_KEEP_ALIVE = 5 * SECOND  # between two checks for silent connections
+_MOST_VIOLATIONS: Final = 10
+_KEEP_ALIVE: Final = 5 * SECOND  # between two checks for silent connections
 # Default for the producers and consumers that are being established at a time.
-ON_THEIR_WAY = 200
-_READ = select.EPOLLIN
-_WRITE = select.EPOLLOUT
-_BROKEN = select.EPOLLERR | select.EPOLLHUP
+ON_THEIR_WAY: Final = 200
+_READ: Final = select.EPOLLIN
+_WRITE: Final = select.EPOLLOUT
+_BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
 
 
 def _unasked(event: object, came: object) -> str:
@@ -417,7 +417,7 @@ class Cluster:
 
 # Lookups of a topic's broker, which may be redirected from broker to broker.
 
-_REDIRECTS = 20  # most redirects of one lookup, as in Pulsar's Java client
+_REDIRECTS: Final = 20  # most redirects of one lookup, as in Pulsar's Java client
 # Values of LookupResponse.response.
 _REDIRECT = 0
 _FAILED = 2

@@ -6,7 +6,7 @@ Places, received messages, acknowledgements, and attaching and detaching during 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 # Acknowledgements wait this long for others, as in Pulsar's own
 # clients, so that one command has many.
-_GROUPED = 100 * MILLISECOND
-_MOST = 1000  # most acknowledgements that wait
-_LOOK = 200 * MILLISECOND  # between two checks for incomplete messages
+_GROUPED: Final = 100 * MILLISECOND
+_MOST: Final = 1000  # most acknowledgements that wait
+_LOOK: Final = 200 * MILLISECOND  # between two checks for incomplete messages
 # Bytes of decompressed entries beyond which they are converted to columns at once. A few KB of
 # hostile or very even data become megabytes.
-_MOST_KEPT = 1 << 28
-_REDELIVERED = int(Flag.REDELIVERED)
+_MOST_KEPT: Final = 1 << 28
+_REDELIVERED: Final = int(Flag.REDELIVERED)
 
 
 class NativeConsumers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Bytes below the broker's limit that are reserved for the
 # metadata of an entry, which the limit includes.
-_HEADROOM = 1024
+_HEADROOM: Final = 1024
 
 
 class NativePulsarDriver:

@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from pytest_loadtest.drivers.arrival_clock import SocketReader
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
 
 # Most reads of one turn, so that one connection does not keep the others waiting.
-_READS = 8
-_TLS_PIECE = 1 << 16  # bytes given to TLS at once
+_READS: Final = 8
+_TLS_PIECE: Final = 1 << 16  # bytes given to TLS at once
 # Silence after which a ping is sent, as in Pulsar's own clients (keepAliveInterval), and silence
 # after which the connection is lost.
-_QUIET = 30 * SECOND
-_DEAD = 60 * SECOND
-_CONNECT = 10 * SECOND
-_FAILURES = 4  # failures in one message
-_LONGEST = 500  # characters of a broker's text in a message
-_ERRORS = {number: name for name, number in api.ServerError.items()}
-_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+_QUIET: Final = 30 * SECOND
+_DEAD: Final = 60 * SECOND
+_CONNECT: Final = 10 * SECOND
+_FAILURES: Final = 4  # failures in one message
+_LONGEST: Final = 500  # characters of a broker's text in a message
+_ERRORS: Final = {number: name for name, number in api.ServerError.items()}
+_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 class Address(NamedTuple):

@@ -6,7 +6,7 @@ It has permits, acknowledgements and messages in chunks.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 # Subscription types, in the order of their numbers in SUBSCRIBE.
-TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 # A broker may exceed the permits a little after a redelivery; twice as many is no such case.
-_SLACK = 2
+_SLACK: Final = 2
 # Types under which one consumer gets all messages of a partition, in order.
-_ALONE = ("Exclusive", "Failover")
+_ALONE: Final = ("Exclusive", "Failover")
 
 
 class EntryId(NamedTuple):

@@ -6,7 +6,7 @@ One sort groups a tick's messages by producer and partition, and they are sent i
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 # Time between two checks for entries beyond sendTimeout: a failure is at most so much too late.
-_CHECK = 100 * MILLISECOND
-_MOST_SLACK = MILLISECOND // 2
+_CHECK: Final = 100 * MILLISECOND
+_MOST_SLACK: Final = MILLISECOND // 2
 
 
 class NativeProducers:
