@@ -417,7 +417,7 @@ def events_table(bands: Sequence[Band]) -> Table | None:
     caption = "Events during the load, by time since the start of the measured phase"
     if len(bands) > len(shown):
         caption += f"; {exact(len(bands) - len(shown))} shorter ones are left out"
-    return Table(caption=caption, head=("at", "for", "what", ""), align=">><<", rows=rows)
+    return Table(caption=caption, head=("at", "for", "what", "details"), align=">><<", rows=rows)
 
 
 def _span(band: Band) -> tuple[float, float]:
