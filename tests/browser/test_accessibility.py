@@ -60,7 +60,9 @@ def test_axe_finds_no_violation(browser, axe, width, scheme):
     browser.cdp("Emulation.setDeviceMetricsOverride", **size)
     try:
         browser.draw()
-        browser.run("for (const fold of document.querySelectorAll('details:not(.numbers)')) fold.open = true")
+        browser.run(
+            "for (const fold of document.querySelectorAll('details:not(.numbers)')) fold.open = true"
+        )
         browser.run(axe)
         browser.driver.set_script_timeout(WAIT)
         found = browser.driver.execute_async_script(CHECK)

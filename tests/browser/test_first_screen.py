@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from builders.kinds import KINDS
 from builders.report import made_session, made_soak, of_each_outcome
 from builders.results import put
 
@@ -133,3 +134,24 @@ def test_the_baseline_lies_over_its_run_if_it_can_still_be_read(browser, tmp_pat
         browser.draw()
         assert ("received, the baseline" in lines_of(browser, "run-1-rates")) is readable
         (folder / "results.json").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("media", "width"), [("print", 718), ("screen", 800)])
+def test_nothing_is_cut_on_paper_and_on_a_narrow_screen(browser, media, width):
+    """Charts are below each other, and no table is wider than the page."""
+    kinds = ("windows", "search", "wrong", "soak")
+    browser.open(made_session(*(replace(KINDS[kind](), test=kind) for kind in kinds)))
+    browser.cdp("Emulation.setEmulatedMedia", media=media)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.cdp("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+        lefts = (
+            "return [...document.querySelectorAll('article figure')].map((one) => one.offsetLeft)"
+        )
+        assert len(set(browser.run(lefts))) == 1
+        cut = "return [...document.querySelectorAll('.scroll:has(> .objectives)')].filter((one) => one.scrollWidth > one.clientWidth).length"
+        assert browser.run(cut) == 0
+    finally:
+        browser.cdp("Emulation.setEmulatedMedia", media="")
+        browser.cdp("Emulation.clearDeviceMetricsOverride")
