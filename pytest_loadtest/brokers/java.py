@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 
 OLDEST = 17
+SPARK_JAVA = "Java 17, 21, or 25 from 25.0.3"
+"""The versions that Spark is tested on by its project. It starts on others too, from 17 on."""
 DEFAULT_PACKAGE: Final = "default-jre-headless"
-"""Debian's package of the distribution's default JRE: Java 17 on Debian 12, 21 on Debian 13."""
+"""Debian's package of the distribution's default JRE: Java 17 on Debian 12, 21 on Debian 13,
+25 on Debian testing.
+"""
 OLDEST_PACKAGE: Final = f"openjdk-{OLDEST}-jre-headless"
 """The package for distributions whose default is older, as Debian 11 and Ubuntu 22.04.
 
@@ -38,17 +42,41 @@ REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest docto
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A java binary and its major version."""
+    """A java binary and its version, as it writes it: ``17.0.15``, ``1.8.0_392``."""
 
     path: str
-    major: int
+    version: str
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version in numbers, the major version first: 8 for ``1.8.0``."""
+        return tuple(map(int, re.findall(r"\d+", self.version.removeprefix("1."))))
+
+    @property
+    def major(self) -> int:
+        """The major version."""
+        return self.numbers[0]
+
+    @property
+    def runs_spark(self) -> bool:
+        """True if Spark can run on it.
+
+        Spark warns of Java 25 before 25.0.3: its G1 collector can corrupt data (JDK-8377811).
+        """
+        return self.major >= OLDEST and not (25,) <= self.numbers < (25, 0, 3)
+
+
+def program() -> str | None:
+    """Return ``$JAVA_HOME/bin/java``, or ``java`` on the PATH if JAVA_HOME is not set, as Spark's
+    scripts do; None if there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(f"{home}/bin/java" if home else "java")
 
 
 def find() -> Java | None:
-    """Return ``$JAVA_HOME/bin/java``, else ``java`` on the PATH; None if neither runs."""
-    home = os.environ.get("JAVA_HOME")
-    path = shutil.which(str(Path(home) / "bin" / "java")) if home else None
-    path = path or shutil.which("java")
+    """Return the Java of :func:`program`; None if there is none or it does not run."""
+    path = program()
     if path is None:
         return None
     try:
@@ -57,17 +85,14 @@ def find() -> Java | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    major = parse_major(answer.stderr + answer.stdout)
-    return None if major is None else Java(path, major)
+    version = java_version(answer.stderr + answer.stdout)
+    return Java(path, version) if version else None
 
 
-def parse_major(text: str) -> int | None:
-    """Return 17 for ``openjdk version "17.0.15"``, 8 for ``java version "1.8.0_392"``.
-
-    :returns: None for a text without a version.
-    """
-    match = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(match[1]) if match else None
+def java_version(text: str) -> str:
+    """Return ``17.0.15`` for ``openjdk version "17.0.15" 2025-04-15``; empty without a version."""
+    match = re.search(r'version "(\d[^"]*)', text)
+    return match[1] if match else ""
 
 
 def debian_package() -> str:
@@ -110,7 +135,7 @@ def require(broker: str) -> Java:
         raise UnavailableError(f"{broker} needs Java, and there is none (JAVA_HOME, PATH)", REMEDY)
     if java.major < OLDEST:
         raise UnavailableError(
-            f"{java.path} is Java {java.major}, {broker} needs {OLDEST} or later", REMEDY
+            f"{java.path} is Java {java.version}, {broker} needs {OLDEST} or later", REMEDY
         )
     return java
 
@@ -129,6 +154,8 @@ _HINTS = (
     "For more information",
     "[Help",
 )  # no causes of a failure
+_NO_ANSWER = "Could not transfer"
+_ABSENT = re.compile("Could not find artifact|was not found in")
 _VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
 
 
@@ -240,9 +267,16 @@ def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str
             status = process.wait()
         finally:
             process.kill()  # only does something on Ctrl-C
-    if status != 0:
-        reason = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
-        raise UnavailableError(reason, "check the version, the network and Maven's settings.xml")
+    if status == 0:
+        return
+    reachable = not any(_NO_ANSWER in line for line in errors)
+    absent = next((line for line in errors if _ABSENT.search(line)), None)
+    if absent and reachable:
+        raise UnavailableError(
+            f"Maven's repositories have no {what}\n{absent}", "write a version that was released"
+        )
+    reason = "\n".join([f"Maven could not get {what} (status {status})", *errors[:5]])
+    raise UnavailableError(reason, "check the version, the network and Maven's settings.xml")
 
 
 def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
@@ -279,7 +313,7 @@ def _causes(line: str) -> list[str]:
     Without a network the cause is only in a warning.
     """
     tag, _, text = line.strip().partition("] ")
-    is_error = tag == "[ERROR" or text.startswith("Could not transfer")
+    is_error = tag == "[ERROR" or text.startswith(_NO_ANSWER)
     return [text[:300]] if is_error and text and not text.startswith(_HINTS) else []
 
 

@@ -67,8 +67,8 @@ class Inventory:
 
     @property
     def runs_java(self) -> bool:
-        """True if the machine's Java is new enough."""
-        return self.java is not None and self.java.major >= java.OLDEST
+        """True if Spark and brokers run on the machine's Java."""
+        return self.java is not None and self.java.runs_spark
 
 
 def take_inventory() -> Inventory:
@@ -148,13 +148,13 @@ def _broker_rows(machine: Inventory) -> Iterator[MachineNeed]:
     in_java = [need for need in machine.needs if need.jars_of]
     version = None
     if machine.java is not None:
-        version = f"{machine.java.major} ({machine.java.path})"
+        version = f"{machine.java.version} ({machine.java.path})"
     yield MachineNeed(
         name="Java",
         value=version,
         ok=machine.runs_java,
         cost=", ".join(f"no {need.jars_of}" for need in in_java) + " and no Spark",
-        remedy=f"apt-get install {machine.java_package}",
+        remedy=f"apt-get install {machine.java_package}, or set JAVA_HOME to {java.SPARK_JAVA}",
     )
     yield MachineNeed(
         name="Maven",
@@ -309,7 +309,7 @@ def _install_packages(machine: Inventory, tell: Callable[[str], None]) -> bool:
     line = " ".join([*UPDATE, "&&", *INSTALL, *missing_packages(machine)])
     if not machine.debian:
         others = ", ".join(("Maven", *(need.name for need in machine.needs if need.package)))
-        tell(f"install by hand: Java {java.OLDEST} or later, {others} (on Debian: {line})")
+        tell(f"install by hand: {java.SPARK_JAVA}, {others} (on Debian: {line})")
         return False
     if not machine.root:
         tell(f"as root: {line}")

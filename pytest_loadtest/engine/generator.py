@@ -54,14 +54,18 @@ class GeneratorWatch:
         self._cpu = self._cpu_began = self._cpu_clock()
         gc.callbacks.append(self._on_gc)
 
-    def woke(self, planned: int, now: int) -> None:
-        """Note a wake-up of the loop, planned for ``planned``, at ``now``."""
+    def woke(self, planned: int, now: int, end: int) -> None:
+        """Note a wake-up of the loop, planned for ``planned``, at ``now``.
+
+        :param end: the phase's end: what a stall takes beyond it is no part of the run.
+        """
         # the CPU clock is a system call: once a second is enough
         if now - self._read_at >= SECOND:
             self._read_cpu(now)
         late = now - planned
         if late > STALL:
-            for second in self._spread(STALLED, planned, now, late):
+            within = min(now, end)
+            for second in self._spread(STALLED, planned, within, within - planned):
                 second[LONGEST] = max(second[LONGEST], late)
 
     def stop(self) -> None:

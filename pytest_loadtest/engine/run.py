@@ -207,7 +207,7 @@ class Engine:
         and without its drain.
         """
         if self._watching:
-            self.watch.woke(planned, now)
+            self.watch.woke(planned, now, self._end)
             if now >= self._end:
                 self.watch.stop()
                 self._watching = False
@@ -215,7 +215,7 @@ class Engine:
             self.watch.start(self._start)
             self._watching = True
             # The process may have stood still over the phase's start.
-            self.watch.woke(max(planned, self._start), now)
+            self.watch.woke(max(planned, self._start), now, self._end)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()
@@ -307,9 +307,11 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         due = _next_tick(active, min(due for _, due in steps if due is not None), stepped)
         planned = min(due, stepped + PAUSE) if receives else due
         # Waiting is left to the drivers, which move bytes in this time; several drivers share the
-        # time, as each waits on its own sockets.
+        # time, as each waits on its own sockets. Shares are rounded up: with less than the time
+        # together, the loop would turn just before the instant at which something is due.
+        share = -((stepped - planned) // len(active))
         for engine in active:
-            engine.driver.poll((planned - stepped) // len(active))
+            engine.driver.poll(share)
 
 
 def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:

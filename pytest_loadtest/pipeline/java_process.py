@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -24,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pytest_loadtest.brokers.java import cache_root
+from pytest_loadtest.brokers.java import SPARK_JAVA, cache_root, find, program
 from pytest_loadtest.errors import UsageError
 
 STOP_SECONDS = 10
@@ -89,14 +88,9 @@ class JavaProcess:
                     f"Spark's Java process was not ready after {START_SECONDS:g} s: {output}"
                     f" (its output: {self._log})"
                 )
-            status = self._process.poll()
-            if status is not None:
-                guess = f"killed by signal {-status}"
-                if status >= 0:
-                    guess = "it needs Java 17 or newer on the PATH or at JAVA_HOME"
-                cause = self.last_cause() or guess
+            if self._process.poll() is not None:
                 raise UsageError(
-                    f"Spark could not start its Java process: {cause} (its output: {self._log})"
+                    f"Spark could not start its Java process: {_wrong_java()}{self.ended_by()}"
                 )
             time.sleep(_POLL)
         # pyspark's functions have no types.
@@ -183,9 +177,10 @@ def path() -> Path | None:
 
     None without Java.
     """
-    java = _java()
-    if java is None:
+    found = program()
+    if found is None:
         return None
+    java = Path(found).resolve()
     stat = java.stat()
     build = _digest(f"{java} {stat.st_size} {stat.st_mtime_ns}")
     return cache_root() / f"spark-{_digest(str(spark_home()))}-{version('pyspark')}-{build}.jsa"
@@ -206,11 +201,13 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _java() -> Path | None:
-    """Return the path of the java that Spark's scripts use."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(f"{home}/bin/java" if home else "java")
-    return Path(java).resolve() if java else None
+def _wrong_java() -> str:
+    """Return what Spark needs if it cannot run on this machine's Java; empty if it can."""
+    java = find()
+    if java is not None and java.runs_spark:
+        return ""
+    found = "there is none" if java is None else f"{java.path} is Java {java.version}"
+    return f"it needs {SPARK_JAVA} on the PATH or at JAVA_HOME, and {found}; "
 
 
 def with_archive(conf: Mapping[str, str]) -> dict[str, str]:

@@ -311,7 +311,7 @@ def _stalling(measurements: Measurements, limits: EvidenceLimits) -> list[str]:
     duration = measurements.duration
 
     def stalled(worker: WorkerEvidence) -> int:
-        # A worker's loop is watched until the drain ends, which is later than the phase.
+        # Samples of older releases also have what a stall took beyond the phase's end.
         return min(worker.stalled, duration)
 
     late = [

@@ -220,7 +220,7 @@ def standalone() -> str:
     runtime = java.find()
     if runtime is None:
         return "#!/bin/sh\nexit 1\n"
-    inside = java.Java(str(Path(runtime.path).resolve()), runtime.major)
+    inside = java.Java(str(Path(runtime.path).resolve()), runtime.version)
     version = pulsar_jars.PULSAR.version
     command = pulsar.command(inside, Path("/pulsar/lib"), version, Path("/tmp"), BOOKIE_PORT)
     line = shlex.join(command)

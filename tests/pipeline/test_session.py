@@ -222,7 +222,7 @@ def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
         check=False,
     )
     assert (
-        "UsageError: Spark could not start its Java process: it needs Java 17 or newer"
+        "UsageError: Spark could not start its Java process: it needs Java 17, 21, or 25 from 25.0.3"
         in script.stderr
     )
     assert "spark.log" in script.stderr

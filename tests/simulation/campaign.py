@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 
 HASH_SEED: Final = "0"
 """PYTHONHASHSEED of every process that plays worlds."""
-LIMIT: Final = 60.0
-"""Seconds of real time after which a world is a violation of its own."""
+LIMIT: Final = 300.0
+"""Seconds of real time after which a world is a violation of its own: a hundred times what one needs, as other processes may run."""
 SHRINKING: Final = 60.0
 """Seconds of real time for making one document smaller."""
 AGAIN: Final = 20
 """One world in so many is aggregated again by the code of Spark's workers, without Java."""
 SPARK: Final = 500
 """One world in so many is aggregated again by Spark, if a campaign has it."""
+IN_PROCESS: Final = "aggregation again"
+JAVA: Final = "aggregation by Spark"
+"""Laws that each process applies, as the table of laws names them."""
 FROZEN: Final = 3
 """Worlds after which a collection of garbage no longer looks at what the process has loaded: that takes a quarter of a world's time."""
 WARM: Final = 20
@@ -67,7 +70,8 @@ class Report:
 
     :param violations: ``(rule, text)``. :param verdicts: the verdicts as lines of text, side by side; only where something is violated.
     :param files: open files of the process. :param blocks: blocks of memory that its interpreter has allocated; resident memory says
-        less, because it stays after one large world. :param smaller: the document that a job with a rule ended with.
+            less, because it stays after one large world. :param margins: that explain something. :param tried: laws that were applied.
+    :param smaller: the document that a job with a rule ended with.
     """
 
     job: Job
@@ -78,6 +82,8 @@ class Report:
     seconds: float = 0.0
     files: int = 0
     blocks: int = 0
+    margins: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
     smaller: dict[str, Any] | None = None
 
     @property
@@ -106,8 +112,10 @@ def work(connection: Connection, folder: Path) -> None:
             continue
         judged = judge(world, folder)
         violations = list(judged.violations)
+        again: tuple[str, ...] = ()
         if judged.played is not None:
-            violations += spark.differing(judged.played, with_java=job.spark)
+            again = spark.selects(judged.played, with_java=job.spark)
+            violations += spark.differing(judged.played, again)
         # What is left of a world is in cycles of references, so that memory counts only after a collection.
         gc.collect()
         if done == FROZEN:
@@ -122,6 +130,8 @@ def work(connection: Connection, folder: Path) -> None:
                 seconds=time.monotonic() - started,
                 files=open_files(),
                 blocks=sys.getallocatedblocks(),
+                margins=judged.margins,
+                tried=(*judged.tried, *again),
             )
         )
 
@@ -136,15 +146,24 @@ class Spark:
         self._folder = folder.with_name(f"{folder.name}-spark")
         self._host: Any = None
 
-    def differing(self, played: Played, *, with_java: bool) -> Iterator[Violation]:
-        """Yield violations of worlds that their seeds select, and with Java of every world."""
+    def selects(self, played: Played, *, with_java: bool) -> tuple[str, ...]:
+        """Return how the samples of a world are aggregated again: by its seed, and with Java."""
+        ways = []
+        if played.results is not None and played.world.seed % AGAIN == 0:
+            ways.append(IN_PROCESS)
+        if played.results is not None and with_java:
+            ways.append(JAVA)
+        return tuple(ways)
+
+    def differing(self, played: Played, ways: tuple[str, ...]) -> Iterator[Violation]:
+        """Yield the violations of a world whose samples are aggregated again in these ways."""
         from frames_in_process import InProcess
 
         from simulation.aggregated_again import differing
 
-        if played.world.seed % AGAIN == 0:
+        if IN_PROCESS in ways:
             yield from differing(played, InProcess())
-        if with_java:
+        if JAVA in ways:
             yield from differing(played, self._session())
 
     def _session(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Final
 from zlib import crc32
@@ -11,7 +11,7 @@ _MASK: Final = (1 << 64) - 1
 _QUANTILES: Final = 4096
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _key(seed: int, purpose: str) -> int:
     return _mixed((seed & 0xFFFFFFFF) << 32 | crc32(purpose.encode()))
 
@@ -24,8 +24,13 @@ def _mixed(bits: int) -> int:
     return bits ^ (bits >> 31)
 
 
+@lru_cache(maxsize=4096)
+def _stream_key(seed: int, purpose: str, stream: int) -> int:
+    return _mixed(_key(seed, purpose) ^ stream)
+
+
 def _bits(seed: int, purpose: str, stream: int, seq: int) -> int:
-    return _mixed(_mixed(_key(seed, purpose) ^ stream) ^ seq)
+    return _mixed(_stream_key(seed, purpose, stream) ^ seq)
 
 
 def uniform(seed: int, purpose: str, stream: int, seq: int) -> float:

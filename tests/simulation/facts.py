@@ -17,6 +17,8 @@ from simulation.player import clock_of
 from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from simulation.truth import Copy, Played, PlayedPhase, Sent
 
 MARGIN: Final = 2 * SECOND
@@ -149,11 +151,11 @@ class Facts:
     :param begin: and ``end``: of the part, ns of true time: messages due in it belong to it. :param phase_end: of the whole phase.
     :param messages: those sent, with answers that came before the drain's end. :param offered: messages due; None: unknown.
     :param copies: by delivery, in the order of arrival; the first is the one that counts.
-    :param damaged: copies with a damaged body that was found. :param heads: damaged heads, over all phases.
+    :param damaged: copies with a damaged body that was found. :param heads: damaged heads, also those of the warm-up.
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
-        consumers of another topic, over all phases. :param steady: no worker has a fault.
+        consumers of another topic, also those of the warm-up. :param steady: no worker has a fault.
     """
 
     profile: Profile
@@ -243,6 +245,15 @@ class Facts:
             bucket=bucket,
         )
 
+    def without(self, messages: Set[tuple[int, int]]) -> Facts:
+        """Return the facts without some messages, by stream and sequence, as if they had never been due."""
+        kept = [sent for sent in self.messages if (sent.stream, sent.seq) not in messages]
+        copies = {key: found for key, found in self.copies.items() if key[:2] not in messages}
+        offered = self.offered
+        if offered is not None:
+            offered -= len(self.messages) - len(kept)
+        return replace(self, messages=kept, copies=copies, offered=offered)
+
 
 def has_key(profile: Profile, *keys: str) -> bool:
     """Return whether a profile, or one of its workloads, has one of these keys."""
@@ -250,12 +261,19 @@ def has_key(profile: Profile, *keys: str) -> bool:
     return any(key in section for section in sections for key in keys)
 
 
+def documents(played: Played) -> list[tuple[Document, Document | None]]:
+    """Return the results and the run file of each phase that has results; the one with the verdict is the last."""
+    if played.results is None:
+        return list(played.documents[:-1])
+    return [*played.documents[:-1], (played.results, played.run)]
+
+
 def all_facts(played: Played) -> list[Facts]:
     """Return the facts of each phase with a results document: of each workload, of each step of a search."""
     found = [
         facts_of(played, results, run)
-        for results, run in (*played.documents[:-1], (played.results, played.run))
-        if results is not None and run is not None and results["measurements"] is not None
+        for results, run in documents(played)
+        if run is not None and results["measurements"] is not None
     ]
     return [facts for facts in found if facts is not None]
 
@@ -270,6 +288,8 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     phase = next((one for one in of_workload if one.recorded and one.start == run["start"]), None)
     if phase is None or phase.ended is None:
         return None
+    ends = (one.ended for one in of_workload if one.recorded and one.start < phase.start)
+    since = max((at for at in ends if at is not None), default=0)
     following = min((one.start for one in of_workload if one.start > phase.start), default=1 << 62)
     end = phase.ended
     sent = [
@@ -291,7 +311,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         profile=profile, results=results, run=run, phase=phase,
         begin=phase.start, end=phase.start + run["duration"], phase_end=phase.start + run["duration"],
         messages=messages, offered=results["measurements"]["counts"]["offered"], copies={},
-        damaged=0, heads=sum(copy.damage == "head" and copy.taken is not None for copy in arrived),
+        damaged=0, heads=sum(copy.damage == "head" and (copy.taken or 0) > since for copy in arrived),
         settled=all(time <= end for time in times),
     )  # fmt: skip
     _add_copies(whole, of_phase)
@@ -308,7 +328,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     whole.foreign = [
         copy
         for copy in played.truth.copies
-        if copy.foreign and copy.run == run["run"] and copy.arrived < end
+        if copy.foreign and copy.run == run["run"] and since < copy.arrived < end
     ]
     return whole
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from simulation import laws
-from simulation.margins import within_margins
-from simulation.oracle import check_blame, check_truth
+from simulation.blame import check_blame, needs_counterfactual
+from simulation.oracle import check_truth
 from simulation.player import play
 from simulation.violation import Violation
-from simulation.world import GENERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,9 @@ EVERY: Final = 100
 class Judged:
     """A world and what is wrong with its results.
 
-    :param played: None if the product or the player failed with an exception. :param calm: the world with a perfect generator; None if it
-        is one already. :param seconds: CPU time of everything.
+    :param played: None if the product or the player failed with an exception. :param calm: the world with a perfect generator; None if
+        blame does not depend on it. :param margins: those that explain something. :param tried: the laws that were applied.
+        :param seconds: CPU time of everything.
     """
 
     world: World
@@ -39,6 +39,8 @@ class Judged:
     calm: Played | None
     violations: tuple[Violation, ...]
     seconds: float
+    margins: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
@@ -63,26 +65,31 @@ def judge(
     played: Played | None = None
     calm: Played | None = None
     violations: list[Violation] = []
+    tried: list[str] = []
     try:
         played = play(world, _empty(folder / "world"))
         violations += _plain_rules(played)
         violations += check_truth(played)
         is_enough = hurried and bool(violations)
-        if imperfect(world) and needs_counterfactual(played) and not is_enough:
+        if needs_counterfactual(played) and not is_enough:
             calm = play(world.without_generator_faults(), _empty(folder / "calm"))
-        if calm is not None or not imperfect(world):
-            violations += check_blame(played, calm)
+        violations += check_blame(played, calm)
         if again:
+            tried.append("determinism")
             violations += _differences(played, play(world, _empty(folder / "again")))
         if lawful:
-            violations += _broken_laws(played, folder)
+            for law, changed in laws.applicable(played):
+                tried.append(law.name)
+                violations += law.check(played, play(changed, _empty(folder / "law")))
     except Exception as error:
         violations.append(Violation(rule="crash", text=_crash(error)))
     return Judged(
         world=world,
         played=played,
         calm=calm,
-        violations=tuple(_certain(violations, played, calm)),
+        violations=tuple(violation for violation in violations if not violation.margin),
+        margins=tuple(sorted({violation.margin for violation in violations if violation.margin})),
+        tried=tuple(tried),
         seconds=time.process_time() - started,
     )
 
@@ -104,28 +111,6 @@ def _plain_rules(played: Played) -> Iterator[Violation]:
         yield Violation(rule="calm", text=text)
 
 
-def needs_counterfactual(played: Played) -> bool:
-    """Return whether blame depends on the world with a perfect generator. A calm world has to be met whatever that one is."""
-    is_calm = played.world.tag == "calm" and not played.world.faults
-    return not is_calm and played.outcome != "no data"
-
-
-def imperfect(world: World) -> bool:
-    """Return whether the generator has a fault, or a host whose clock is not true."""
-    perfect = world.without_generator_faults()
-    return bool(world.of_side(GENERATOR)) or world.hosts != perfect.hosts
-
-
-def _certain(
-    violations: list[Violation], played: Played | None, calm: Played | None
-) -> Iterator[Violation]:
-    """Yield the violations without those of blame that the margins explain."""
-    is_close = played is not None and calm is not None and within_margins(played, calm)
-    for violation in violations:
-        if not (is_close and violation.rule in ("blame.target", "blame.hidden")):
-            yield violation
-
-
 def _empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -141,14 +126,6 @@ def _differences(played: Played, other: Played) -> Iterator[Violation]:
         if first != second:
             text = f"{name} {first} and {second} of the same world"
             yield Violation(rule="determinism", text=text)
-
-
-def _broken_laws(played: Played, folder: Path) -> Iterator[Violation]:
-    for law, changed in laws.applicable(played):
-        other = play(changed, _empty(folder / "law"))
-        reason = law.broken(played, other)
-        if reason:
-            yield Violation(rule=f"law: {law.name}", text=reason)
 
 
 def _crash(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """Laws between two worlds that differ in one thing: what may follow from the difference, whatever the rules of a verdict are.
 
 - a tighter bound never turns *missed* into *met* (docs/reference/profile.md, slo);
-- a fault that only delays never turns *missed* into *met*;
-- in a world without faults, another number of workers gives the same counts and verdict (docs/design.md, Plan).
+- a fault that only delays never turns *missed* into *met*: neither one of the target nor one of the generator;
+- the faults of a generator never turn *missed* into *met*: what is met with them is met with a perfect generator;
+- in a world without faults, another number of workers, and other hosts for them, give the same counts and verdict (docs/design.md, Plan).
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.blame import is_comparable, missed
 from simulation.coverage import objectives, workloads
 from simulation.dice import dice, percent, span
 from simulation.draw_objectives import COUNTS, LATENCIES
+from simulation.margins import margin_between
 from simulation.shrink import UNITS
+from simulation.violation import Violation
 from simulation.world import CONTROLLER, MS, Fault, World
 
 if TYPE_CHECKING:
@@ -41,18 +45,33 @@ SHARE: Final = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """A law. :param changed: the world to compare with; None: the law does not apply. :param broken: why it is broken, or ''."""
+    """A law.
+
+    :param changed: the world to compare with; None: the law does not apply. :param broken: why it is broken, or ''.
+    :param has_margins: a difference by a tick or at an edge (margins.py) proves nothing. :param share: of the worlds, by their seeds, for
+        which it is tried.
+    """
 
     name: str
     changed: Callable[[World, Played], World | None]
     broken: Callable[[Played, Played], str]
+    has_margins: bool = False
+    share: float = SHARE
+
+    def check(self, played: Played, other: Played) -> list[Violation]:
+        """Return the violation, if the law is broken."""
+        reason = self.broken(played, other)
+        if not reason:
+            return []
+        margin = margin_between(played, other) if self.has_margins else ""
+        return [Violation(f"law: {self.name}", reason, margin)]
 
 
 def applicable(played: Played) -> list[tuple[Law, World]]:
     """Return the laws to try with a world that was played, each with the world to compare with."""
     found = []
     for law in LAWS:
-        if dice(played.world.seed, "law", law.name).chance(SHARE):
+        if dice(played.world.seed, "law", law.name).chance(law.share):
             changed = law.changed(played.world, played)
             if changed is not None:
                 found.append((law, changed))
@@ -117,37 +136,79 @@ def _half_bound(bound: Any) -> Any:
 
 
 def later(world: World, played: Played) -> World | None:
-    """Return a missed world in which every delivery comes 100 ms later.
-
-    None where that may help: a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter).
-    """
-    if played.outcome != "missed" or {
-        "search",
-        "workloads",
-        "abort",
-        "consumerBacklogSizeGB",
-    } & set(world.profile):
-        return None
-    metrics = {metric for metric, _ in objectives(world)}
-    if _two_sided(world.profile) or {"earliness", "deliveryGap"} & metrics:
-        return None
-    if any("drift" in profile.get("slo", {}) for profile in workloads(world)):
+    """Return a missed world in which every delivery comes 100 ms later."""
+    if not _is_delay_harmful(world, played):
         return None
     delay = Fault(kind="slow-delivery", at=0, duration=None, values={"by": 100 * MS, "share": 1.0})
     return replace(world, faults=(*world.faults, delay))
+
+
+def later_reads(world: World, played: Played) -> World | None:
+    """Return a missed world in which the client of each worker reads 20 ms late."""
+    if not _is_delay_harmful(world, played):
+        return None
+    late = tuple(
+        Fault(kind="slow-read", at=0, duration=None, values={"worker": worker, "by": 20 * MS})
+        for worker in range(len(world.workers))
+    )
+    return replace(world, faults=(*world.faults, *late))
+
+
+def _is_delay_harmful(world: World, played: Played) -> bool:
+    """Return whether a world was missed, and a delay cannot help.
+
+    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter).
+    """
+    excluded = {"search", "workloads", "abort", "consumerBacklogSizeGB"}
+    if played.outcome != "missed" or excluded & set(world.profile):
+        return False
+    metrics = {metric for metric, _ in objectives(world)}
+    if _two_sided(world.profile) or {"earliness", "deliveryGap"} & metrics:
+        return False
+    return not any("drift" in profile.get("slo", {}) for profile in workloads(world))
+
+
+# A perfect generator.
+
+
+def perfect(world: World, played: Played) -> World | None:
+    """Return a world that was met with faults of the generator, without them."""
+    if played.outcome != "met" or world.tag == "calm" or world.has_perfect_generator:
+        return None
+    return world.without_generator_faults() if is_comparable(played) else None
+
+
+def _not_missed(played: Played, other: Played) -> str:
+    if other.outcome != "missed":
+        return ""
+    return f"{played.outcome}, and missed with a perfect generator{missed(other)}"
 
 
 # Other workers.
 
 
 def other_workers(world: World, played: Played) -> World | None:
-    """Return a calm world with another number of workers, all on the controller's host; None if something is tied to a worker."""
-    if world.faults or world.hosts or played.outcome not in ("met", "missed"):
-        return None
-    if {"search", "abort", "consumerBacklogSizeGB", "generator"} & set(world.profile):
+    """Return a world without faults and hosts with another number of workers."""
+    if world.hosts or not _is_untied(world, played):
         return None
     number = len(world.workers)
     return replace(world, workers=(CONTROLLER,) * (1 if number > 1 else 3))
+
+
+def other_hosts(world: World, played: Played) -> World | None:
+    """Return a world without faults with all workers on the controller's host, which divides the load otherwise."""
+    if not world.hosts or not world.has_perfect_generator or not _is_untied(world, played):
+        return None
+    profile = {key: value for key, value in world.profile.items() if key != "pairConsumers"}
+    workers = (CONTROLLER,) * len(world.workers)
+    return replace(world, workers=workers, hosts=(), profile=profile)
+
+
+def _is_untied(world: World, played: Played) -> bool:
+    """Return whether nothing in a world depends on its workers: no fault, no limit of the generator, no load that adapts."""
+    if world.faults or played.outcome not in ("met", "missed"):
+        return False
+    return not {"search", "abort", "consumerBacklogSizeGB", "generator"} & set(world.profile)
 
 
 def _same(played: Played, other: Played) -> str:
@@ -168,5 +229,10 @@ def _counts(played: Played) -> dict[str, Any]:
 LAWS: Final = (
     Law(name="a tighter bound", changed=tighter, broken=_no_longer_missed),
     Law(name="later deliveries", changed=later, broken=_no_longer_missed),
+    Law(name="later reads", changed=later_reads, broken=_no_longer_missed),
+    Law(
+        name="a perfect generator", changed=perfect, broken=_not_missed, has_margins=True, share=0.3
+    ),
     Law(name="other workers", changed=other_workers, broken=_same),
+    Law(name="other hosts", changed=other_hosts, broken=_same, has_margins=True),
 )

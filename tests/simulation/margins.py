@@ -1,56 +1,174 @@
-"""Differences between two plays that prove nothing: a loop's tick falls elsewhere, or one message falls on the other side of an edge.
+"""What the judges accept without proof, each with a name, so that its use is counted.
 
-A worker's loop hands over messages at its ticks, which a millisecond separates; where they fall depends on clocks and on everything before.
-A throughput counts messages in a time that is shifted by the median latency, so that the first or the last one may fall out of it.
+Within one play:
+
+- :data:`DRAIN`: what comes in the two seconds in which workers learn that the drain is over may be counted or not: no rules about counts;
+- :data:`CLOCK`: a clock was set, or its stated error (docs/clocks.md) leaves open whether a bound holds;
+- :data:`ROUNDED`: the three digits of a histogram (docs/reference/results.md) leave it open.
+
+Between two plays:
+
+- :data:`TICK`: a worker's loop hands over messages at its ticks, a millisecond apart (docs/decisions/011); where they fall depends on
+  clocks and on everything before.
+- :data:`EDGE`: a throughput counts messages in a time that is moved by the median latency (docs/decisions/004), so that the first or the
+  last one may fall out of it.
+- :data:`FATE`: a message at the edge of a fault is lost, failed or doubled in one play and not in the other. Faults count from the start of
+  the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages leave at ticks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.facts import documents, facts_of
+from simulation.figures import RESOLUTION, figure
 from simulation.world import MS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulation.facts import Document, Facts
     from simulation.truth import Played
 
+TICK: Final = "a tick"
+EDGE: Final = "the edge of a throughput"
+FATE: Final = "a message at the edge of a fault"
+DRAIN: Final = "the end of the drain"
+CLOCK: Final = "a clock"
+ROUNDED: Final = "the resolution of histograms"
+MARGINS: Final = (TICK, EDGE, FATE, DRAIN, CLOCK, ROUNDED)
+
 TICKS: Final = 2 * MS
-"""ns by which a latency may differ: a tick on the way out, and one of the reading loop."""
-RESOLUTION: Final = 0.0011
-"""Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
-EDGE: Final = 2
-"""Messages at the edges of the measured time."""
+"""ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
+MEETING: Final = 50 * MS
+"""ns by which a phase after the first may begin earlier or later: reports that end a phase are COLLECT apart (docs/decisions/002)."""
+MESSAGES: Final = 2
+"""Messages at an edge: more than so many are no coincidence."""
+
+Finding = dict[str, Any]
+Key = tuple[Any, ...]
 
 
-def within_margins(played: Played, other: Played) -> bool:
-    """Return whether every objective that one play misses and the other meets differs by no more than the margins."""
-    ours, theirs = _findings(played), _findings(other)
-    for name, finding in ours.items():
-        counterpart = theirs.get(name)
-        if counterpart is None:
-            return False
-        outcomes = {finding["outcome"], counterpart["outcome"]}
-        if outcomes == {"met", "missed"} and not _is_close(finding, counterpart, played):
-            return False
-    return True
+def margin_between(played: Played, other: Played) -> str:
+    """Return the margins that explain every objective which one play meets and the other misses.
+
+    Empty if one is not explained, or if no objective differs: then something else decided.
+    """
+    ours, theirs = dict(_findings(played)), dict(_findings(other))
+    different = [key for key in {**ours, **theirs} if _outcome(ours, key) != _outcome(theirs, key)]
+    used = set()
+    for key in different:
+        if key not in ours or key not in theirs:
+            return ""
+        margin = _margin(key, ours[key], theirs[key], played, other)
+        if not margin:
+            return ""
+        used.add(margin)
+    return ", ".join(sorted(used))
 
 
-def _findings(played: Played) -> dict[str, dict[str, Any]]:
-    verdict = (played.results or {}).get("verdict", {})
-    return {
-        f"{finding['name']} {finding.get('maximum')} {finding.get('minimum')}": finding
-        for finding in verdict.get("findings", ())
-    }
+def _findings(played: Played) -> Iterator[tuple[Key, Finding]]:
+    """Yield the findings of each workload and stage, by where they belong."""
+    for results, _ in documents(played):
+        sections = [(None, results.get("verdict"))]
+        sections += [(stage["name"], stage.get("verdict")) for stage in results.get("stages") or ()]
+        for stage, verdict in sections:
+            for finding in (verdict or {}).get("findings", ()):
+                bounds = (finding["maximum"], finding["minimum"])
+                yield (results.get("workload"), stage, finding["name"], *bounds), finding
 
 
-def _is_close(finding: dict[str, Any], other: dict[str, Any], played: Played) -> bool:
+def _outcome(findings: dict[Key, Finding], key: Key) -> str | None:
+    return findings[key]["outcome"] if key in findings else None
+
+
+def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Played) -> str:
+    """Return the name of the margin that explains one objective, or ''."""
     if finding["windows"]:
-        return False
+        return ""
     if finding["metric"] == "throughput":
-        assert played.results is not None
-        subscriptions = played.results["measurements"]["subscriptions"]
+        subscriptions = (played.results or {})["measurements"]["subscriptions"]
         counted = abs(finding["samples"] - other["samples"])
-        return bool(counted <= EDGE * max(subscriptions, 1))
-    values = (finding["observed"], other["observed"])
-    if finding["unit"] != "ns" or None in values:
+        if counted <= MESSAGES * max(subscriptions, 1):
+            return EDGE
+    if finding["unit"] == "ns" and _is_close(finding["observed"], other["observed"]):
+        return TICK
+    workload, stage, *_ = key
+    if stage is None and not finding["bucket"] and _fate_decides(workload, finding, played, calm):
+        return FATE
+    return ""
+
+
+def _is_close(observed: float | None, other: float | None) -> bool:
+    if observed is None or other is None:
         return False
-    return bool(abs(values[0] - values[1]) <= TICKS + RESOLUTION * max(values))
+    return abs(observed - other) <= TICKS + RESOLUTION * max(observed, other)
+
+
+# --- a message at the edge of a fault
+
+
+Fate = tuple[int, int, Key]
+
+
+def fates(played: Played) -> dict[Key, Fate]:
+    """Return of each message when it was sent, as the times of faults count, how late that was, and what became of it."""
+    origin = min((phase.start for phase in played.truth.phases), default=0)
+    copies = Counter(
+        (copy.run, copy.stream, copy.seq) for copy in played.truth.copies if not copy.foreign
+    )
+    found = {}
+    for sent in played.truth.sent:
+        key = (sent.run, sent.stream, sent.seq)
+        fate = (sent.failed, sent.answered is None, sent.stored is None, sent.sends, copies[key])
+        found[key] = (sent.at - origin, sent.at - sent.intended, fate)
+    return found
+
+
+def at_an_edge(played: Played, other: Played) -> set[Key]:
+    """Return the messages that were sent about as late in both plays, about at the same time, and have another fate."""
+    theirs = fates(other)
+    edge = set()
+    for key, (at, delay, fate) in fates(played).items():
+        their_at, their_delay, their_fate = theirs.get(key, (at, delay, fate))
+        is_same = abs(at - their_at) <= MEETING and abs(delay - their_delay) <= TICKS
+        if is_same and fate != their_fate:
+            edge.add(key)
+    return edge
+
+
+def _fate_decides(workload: str | None, finding: Finding, played: Played, other: Played) -> bool:
+    """Return whether an objective holds, or does not, in both plays alike without one or two messages at an edge."""
+    edge = at_an_edge(played, other)
+    if not 0 < len(edge) <= MESSAGES:
+        return False
+    sides = set()
+    for play in (played, other):
+        facts = _facts(play, workload)
+        if facts is None:
+            return False
+        sides.add(_holds(facts.without({key[1:] for key in edge}), finding))
+    return None not in sides and len(sides) == 1
+
+
+def _facts(played: Played, workload: str | None) -> Facts | None:
+    for results, run in documents(played):
+        if results["workload"] == workload and run is not None:
+            return facts_of(played, results, run)
+    return None
+
+
+def _holds(facts: Facts, finding: Finding) -> bool | None:
+    """Return whether the truth meets a bound for certain; None if that is open."""
+    slo: Document = facts.profile.get("slo", {})
+    true = figure(facts, finding["metric"], finding["statistic"], finding["unit"], slo)
+    if true is None:
+        return None
+    low, high = true
+    most, least = finding["maximum"], finding["minimum"]
+    if (most is None or high <= most) and (least is None or low >= least):
+        return True
+    if (most is not None and low > most) or (least is not None and high < least):
+        return False
+    return None

@@ -1,8 +1,7 @@
-"""Two judges of a world that was played. They share no code with the product: only the truth, the documents, and the docs.
+"""The first judge of a world that was played. It shares no code with the product: only the truth, the documents, and the docs.
 
-:func:`check_truth` compares every figure and every objective of the results with the truth (facts.py, figures.py). :func:`check_blame`
-compares the world with the same world without the generator's faults. Each rule names the page that it comes from. A rule is left out
-where it is not certain; the comments say where.
+:func:`check_truth` compares every figure and every objective of the results with the truth (facts.py, figures.py); blame.py is the second
+judge. Each rule names the page that it comes from. A rule is left out where it is not certain; the comments say where.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import math
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.coverage import objectives
 from simulation.facts import Due, all_facts, has_key, rate_of, span_of, true_offset
 from simulation.figures import (
     LATENCIES,
@@ -19,14 +19,16 @@ from simulation.figures import (
     clock_error,
     count,
     figure,
+    has_even_clocks,
     is_latency_certain,
     latencies,
     needed,
     silence,
     statistic_of,
 )
+from simulation.margins import CLOCK, DRAIN, ROUNDED
 from simulation.violation import Violation
-from simulation.world import GENERATOR, MS, SECOND
+from simulation.world import MS, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from simulation.facts import Facts
     from simulation.truth import Played
 
-CHANGED: Final = 2 * MS
-"""ns: a generator's fault that changes a latency by less changes nothing: a tick of the engine, and a wake that is late."""
 LOOK: Final = 1_200 * MS
 """ns: the controller sees the workers' counts, from which it tells the drain of a backlog, by so much later at most."""
 ROUNDING: Final = 1e-9
@@ -51,6 +51,12 @@ def check_truth(played: Played) -> list[Violation]:
         found += _clocks(played, facts)
         found += _drained(facts)
         found += _verdict(facts)
+        if not facts.settled:
+            found.append(
+                Violation("open", "what came at the end of the drain may be counted or not", DRAIN)
+            )
+        elif not has_even_clocks(facts):
+            found.append(Violation("open", "a clock was set", CLOCK))
         if facts.settled and not played.truth.killed:
             found += _counts(facts)
             found += _latencies(facts)
@@ -80,18 +86,19 @@ BREAKING: Final = (
 
 
 def _ends(played: Played) -> Iterator[Violation]:
-    """A run without measurements has a reason; one that lost a worker has no data."""
+    """A run without measurements has a reason; one that lost a worker has no data.
+
+    A search ends with its first step without data (docs/howto/find-the-peak.md), which is judged itself. It does not begin if its highest rate
+    is too low for the samples that a percentile needs.
+    """
     if played.outcome == "wrong profile":
         return
     kinds = {fault.kind for fault in played.world.faults}
     measured = played.results is not None and played.results["measurements"] is not None
     is_set = any(host.steps for host in played.world.hosts)
-    if (
-        not measured
-        and not kinds.intersection(BREAKING)
-        and not is_set
-        and played.outcome == "no data"
-    ):
+    is_judged = any(results["verdict"]["outcome"] == "no data" for results, _ in played.documents)
+    is_explained = kinds.intersection(BREAKING) or is_set or is_judged or _is_search_too_low(played)
+    if not measured and not is_explained and played.outcome == "no data":
         yield Violation("no data", f"nothing explains it: {played.error}")
     ends = [phase.ended for phase in played.truth.phases]
     loaded = not played.truth.phases or None in ends
@@ -101,6 +108,16 @@ def _ends(played: Played) -> Iterator[Violation]:
             "lost worker",
             f"a worker was killed while load ran, and the outcome is {played.outcome}",
         )
+
+
+def _is_search_too_low(played: Played) -> bool:
+    """Return whether a search did not begin, because even its highest rate has too few samples."""
+    search = played.world.profile.get("search")
+    if search is None or "max" not in search or played.truth.phases:
+        return False
+    samples = max((needed(statistic) for _, statistic in objectives(played.world)), default=0)
+    # A step is planned with a reserve.
+    return rate_of(search["max"]) * span_of(search.get("hold", "30s")) / SECOND < 1.1 * samples
 
 
 def _verdict(facts: Facts) -> Iterator[Violation]:
@@ -456,7 +473,7 @@ def _finding(
             return
     true = figure(part, metric, finding["statistic"], finding["unit"], tolerance)
     if true is not None:
-        yield from _compare(finding, finding["outcome"], finding["observed"], true, name)
+        yield from _compare(part, finding, finding["outcome"], finding["observed"], true, name)
     if finding["outcome"] == "no data":
         yield from _no_data(part, finding, true, name)
     elif metric in LATENCIES and not _enough(part, finding):
@@ -464,7 +481,12 @@ def _finding(
 
 
 def _compare(
-    finding: Finding, outcome: str, observed: float | None, true: tuple[float, float], name: str
+    facts: Facts,
+    finding: Finding,
+    outcome: str,
+    observed: float | None,
+    true: tuple[float, float],
+    name: str,
 ) -> Iterator[Violation]:
     low, high = true
     least, most = finding["minimum"], finding["maximum"]
@@ -485,6 +507,8 @@ def _compare(
         and not low - abs(low) * ROUNDING <= observed <= high + abs(high) * ROUNDING
     ):
         yield Violation("observed", shown)
+    if any(bound is not None and low < bound < high for bound in (least, most)):
+        yield Violation("open", shown, CLOCK if facts.error else ROUNDED)
 
 
 def _enough(facts: Facts, finding: Finding) -> bool:
@@ -529,7 +553,7 @@ def _windows(facts: Facts, finding: Finding, slo: dict[str, Any], name: str) -> 
             possible += 1
             continue
         at = f"{name} at {window['start'] / 1e9:g} s"
-        yield from _compare(finding, window["outcome"], window["observed"], true, at)
+        yield from _compare(part, finding, window["outcome"], window["observed"], true, at)
         above = finding["maximum"] is not None and true[0] > finding["maximum"] * (1 + ROUNDING)
         below = finding["minimum"] is not None and true[1] < finding["minimum"] * (1 - ROUNDING)
         missed += above or below
@@ -565,9 +589,9 @@ def _drift(facts: Facts, finding: Finding, name: str) -> Iterator[Violation]:
     if first is None or last is None or first == NEVER or first[0] <= 0:
         return
     change = (last[0] / first[1] - 1, last[1] / first[0] - 1)
-    yield from _compare(
-        {**finding, "text": ""}, finding["outcome"], finding["observed"], change, f"drift of {name}"
-    )
+    shown = {**finding, "text": ""}
+    at = f"drift of {name}"
+    yield from _compare(facts, shown, finding["outcome"], finding["observed"], change, at)
 
 
 # --- loads that were cut (docs/decisions/022, docs/howto/find-the-peak.md)
@@ -717,124 +741,3 @@ def _peak(played: Played) -> Iterator[Violation]:
         # Throughput is moved by the median latency, by which more is delivered in time: a step is twice as long then at most.
         if peak["rate"] * floor > 2 * limit + 1:
             yield Violation("peak", f"{peak['rate']}, and the target can do {limit}")
-
-
-# --- the second judge: who is to blame (docs/decisions/048, 049)
-
-LIMITS: Final = {
-    "generator.sendDelayP99": "send_delay",
-    "generator.receiveLagP99": "lag",
-    "generator.stalled": "stalled",
-    "generator.cpu": "cpu",
-}
-
-
-def check_blame(played: Played, calm: Played | None) -> list[Violation]:
-    """Compare a world with the same world and a perfect generator. :param calm: None if the world's generator is perfect."""
-    found = list(_limits(played))
-    reasons = (played.results or {}).get("verdict", {}).get("reasons", [])
-    limits = played.world.profile.get("generator", {})
-    is_fine = any(span_of(value) <= CHANGED for value in limits.values() if isinstance(value, str))
-    # A limit of a tick or two is exceeded by any engine.
-    if played.outcome == "generator-limited" and calm is None and not is_fine:
-        found.append(
-            Violation("blame.generator", f"the generator is perfect: {'; '.join(reasons)}")
-        )
-    # Left out: searches, whose steps depend on each other, and an abort, which may end the load before a fault.
-    if calm is None or played.truth.killed or has_key(played.world.profile, "search", "abort"):
-        return found
-    is_near = _is_within_margin(played, calm)
-    if played.outcome == "missed" and calm.outcome == "met" and not is_near:
-        found.append(
-            Violation("blame.target", f"missed, and met with a perfect generator{_missed(played)}")
-        )
-    if played.outcome == "met" and calm.outcome == "missed" and not is_near:
-        found.append(
-            Violation("blame.hidden", f"met, and missed with a perfect generator{_missed(calm)}")
-        )
-    if played.outcome == "generator-limited" and "workloads" not in played.world.profile:
-        found += _excused(played, calm, reasons)
-    return found
-
-
-def _is_within_margin(played: Played, calm: Played) -> bool:
-    """Return whether both worlds differ in latencies only, each by less than what counts as a change."""
-    theirs = {
-        one["name"]: one for one in (calm.results or {}).get("verdict", {}).get("findings", ())
-    }
-    ours = (played.results or {}).get("verdict", {}).get("findings", ())
-    different = [
-        (one, theirs[one["name"]])
-        for one in ours
-        if one["name"] in theirs and one["outcome"] != theirs[one["name"]]["outcome"]
-    ]
-    is_small = [
-        one["unit"] == "ns"
-        and None not in (one["observed"], other["observed"])
-        and abs(one["observed"] - other["observed"]) <= CHANGED
-        for one, other in different
-    ]
-    return bool(is_small) and all(is_small)
-
-
-def _excused(played: Played, calm: Played, reasons: list[str]) -> Iterator[Violation]:
-    """A miss is excused only if the generator's fault changes the objective (docs/decisions/049)."""
-    if any(
-        "(generator." in reason or "were dropped" in reason or "planned" in reason
-        for reason in reasons
-    ):
-        return
-    theirs = {
-        one["name"]: one for one in (calm.results or {}).get("verdict", {}).get("findings", ())
-    }
-    own = [
-        one
-        for one in (played.results or {})["verdict"]["findings"]
-        if one["outcome"] == "generator-limited" and not one["windows"]
-    ]
-    for finding in own:
-        other = theirs.get(finding["name"])
-        if (
-            other is None
-            or finding["unit"] != "ns"
-            or finding["tenths"]
-            or None in (finding["observed"], other["observed"])
-        ):
-            continue
-        change = abs(finding["observed"] - other["observed"])
-        if other["outcome"] == "missed" and change <= CHANGED + RESOLUTION * other["observed"]:
-            text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {other['observed']:.9g}"
-            yield Violation("blame.excused", text)
-
-
-def _limits(played: Played) -> Iterator[Violation]:
-    """Beyond a limit of the ``generator`` section a run is generator-limited (docs/howto/read-a-verdict.md)."""
-    if played.truth.killed or not played.world.of_side(GENERATOR):
-        return
-    for facts in all_facts(played):
-        outcome = facts.results["verdict"]["outcome"]
-        if outcome in ("generator-limited", "no data") or facts.run.get("aborted"):
-            continue
-        limit = facts.profile.get("generator", {}).get("stalled", 0.1)
-        duration = facts.phase_end - facts.phase.start
-        for worker in range(len(played.world.workers)):
-            stopped = sum(
-                max(min(end, facts.phase_end) - max(begin, facts.phase.start), 0)
-                for number, begin, end in played.truth.pauses
-                if number == worker
-            )
-            # Two stops may overlap, and a loop that waits a little may not notice the first instants of one.
-            if (
-                len({number for number, _, _ in played.truth.pauses}) == len(played.truth.pauses)
-                and stopped > limit * duration + 5 * MS
-            ):
-                yield Violation(
-                    "blame.limit",
-                    f"worker {worker} was stopped for {stopped / duration:.1%} of the phase, and the run is {outcome}",
-                )
-
-
-def _missed(played: Played) -> str:
-    verdict = (played.results or {}).get("verdict", {})
-    texts = [one["text"] for one in verdict.get("findings", ()) if one["outcome"] == "missed"]
-    return f": {'; '.join([*texts, *verdict.get('reasons', ())])}" if texts else ""

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from simulation import judge_world
-from simulation.judge_world import imperfect, judge
+from simulation.judge_world import judge
+from simulation.margins import ROUNDED, TICK
 from simulation.truth import Played, Truth
 from simulation.violation import Violation
 from simulation.world import SECOND, Fault, Host, World
@@ -67,30 +68,33 @@ def test_a_world_without_faults_of_the_generator_is_played_once(
 
 
 def test_a_fault_of_the_generator_is_left_out_in_a_second_play(
-    player: Player, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    player = use(monkeypatch, Player("missed"))
     judged = judge(world(STALL, PAUSE), tmp_path, lawful=False)
     assert [played.faults for played in player.worlds] == [(STALL, PAUSE), (STALL,)]
     assert judged.calm is not None
 
 
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [(Host(name="h"), False), (Host(name="h", jitter=5), True), (Host(name="h", drift=1e-6), True)],
-)
-def test_a_clock_that_is_not_true_makes_a_generator_imperfect(host: Host, expected: bool) -> None:
-    assert imperfect(world(hosts=(host,))) is expected
-
-
 def test_both_judges_are_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(
         monkeypatch,
-        Player(),
+        Player("missed"),
         check_truth=lambda played: [Violation(rule="count", text="1 lost")],
         check_blame=lambda played, calm: [Violation(rule="blame", text=f"without: {calm.outcome}")],
     )
-    judged = judge(world(PAUSE), tmp_path, lawful=False)
+    judged = judge(replace(world(PAUSE), tag="stormy"), tmp_path, lawful=False)
     assert [violation.rule for violation in judged.violations] == ["count", "blame"]
+
+
+def test_a_margin_is_counted_and_no_violation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    excused = [Violation("blame", "1 ms", TICK), Violation("open", "1 %", ROUNDED)]
+    use(monkeypatch, Player(), check_truth=lambda played: [*excused, excused[0]])
+    judged = judge(world(), tmp_path, lawful=False)
+    assert judged.violations == ()
+    assert judged.margins == (TICK, ROUNDED)
 
 
 def test_an_exception_is_a_violation_with_its_place(
@@ -122,11 +126,13 @@ def test_every_hundredth_world_is_played_twice(player: Player, tmp_path: Path) -
 
 
 def test_a_broken_law_is_a_violation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(judge_world.laws, "SHARE", 1.0)
+    every = tuple(replace(law, share=1.0) for law in judge_world.laws.LAWS)
+    monkeypatch.setattr(judge_world.laws, "LAWS", every)
     use(monkeypatch, Player("missed", "met"))
     judged = judge(replace(world(STALL), tag="stormy"), tmp_path)
     rules = [violation.rule for violation in judged.violations]
-    assert rules == ["law: a tighter bound", "law: later deliveries"]
+    assert rules == ["law: a tighter bound", "law: later deliveries", "law: later reads"]
+    assert judged.tried == ("a tighter bound", "later deliveries", "later reads")
 
 
 @pytest.mark.parametrize(

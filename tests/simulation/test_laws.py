@@ -11,12 +11,13 @@ import yaml
 
 from pytest_loadtest.profile import loads
 from simulation.draw import draw
-from simulation.laws import LAWS, later, other_workers, tighter
+from simulation.laws import LAWS, later, later_reads, other_hosts, other_workers, perfect, tighter
 from simulation.test_draw import on_loopback
 from simulation.truth import Played, Truth
-from simulation.world import SECOND, Fault, World
+from simulation.world import CONTROLLER, SECOND, Fault, Host, World
 
 STALL = Fault(kind="stall", at=SECOND, duration=SECOND)
+PAUSE = Fault(kind="pause", at=SECOND, duration=SECOND, values={"worker": 0})
 
 
 def world(*faults: Fault, **keys: Any) -> World:
@@ -27,7 +28,7 @@ def world(*faults: Fault, **keys: Any) -> World:
 
 def played(subject: World, outcome: str = "missed", **counts: int) -> Played:
     return Played(
-        world=subject, truth=Truth(), outcome=outcome, results={"measurements": {"counts": counts}}, run=None, error=None, folder=Path(), ended=0,
+        world=subject, truth=Truth(), outcome=outcome, results={"measurements": {"counts": counts}, "verdict": {}}, run=None, error=None, folder=Path(), ended=0,
         events="", cpu=0.0,
     )  # fmt: skip
 
@@ -100,6 +101,36 @@ def test_counts_of_other_workers_are_the_same() -> None:
         law.broken(played(subject, "met", sent=5), played(subject, "met", sent=4)) == "sent 5 and 4"
     )
     assert law.broken(played(subject, "met"), played(subject, "missed")) == "met turned into missed"
+
+
+def test_workers_of_other_hosts_are_compared_with_the_controllers() -> None:
+    host = Host(name="h", offset=5, drift=1e-5)
+    subject = replace(world(), hosts=(host,), workers=(CONTROLLER, "h"))
+    other = other_hosts(subject, played(subject, "met"))
+    assert other is not None
+    assert (other.hosts, other.workers) == ((), (CONTROLLER, CONTROLLER))
+    wrong = replace(subject, hosts=(replace(host, lossy=0.1),))
+    assert other_hosts(wrong, played(wrong, "met")) is None
+
+
+def test_late_reads_are_those_of_each_worker() -> None:
+    subject = replace(world(STALL, slo={"loss": 4}), workers=(CONTROLLER, CONTROLLER))
+    delayed = later_reads(subject, played(subject))
+    assert delayed is not None
+    assert [fault.values.get("worker") for fault in delayed.faults] == [None, 0, 1]
+
+
+def test_faults_of_the_generator_are_left_out_of_a_world_that_was_met() -> None:
+    subject = replace(world(STALL, PAUSE), tag="stormy")
+    other = perfect(subject, played(subject, "met"))
+    assert other is not None
+    assert other.faults == (STALL,)
+    assert perfect(subject, played(subject, "missed")) is None
+    law = next(law for law in LAWS if law.name == "a perfect generator")
+    hidden = law.check(played(subject, "met"), played(other, "missed"))
+    assert [(violation.rule, violation.margin) for violation in hidden] == [
+        ("law: a perfect generator", "")
+    ]
 
 
 def test_a_law_names_a_world_that_differs() -> None:

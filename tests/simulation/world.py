@@ -19,6 +19,11 @@ SECOND: Final = 1_000_000_000
 CONTROLLER: Final = "controller"
 """The name of the host on which the controller runs; its clock is true time."""
 
+QUARTZ: Final = 20e-6
+"""Seconds per second by which any clock may drift (docs/decisions/050)."""
+JITTER: Final = 50 * US
+"""ns: the mean delay of packets in a network that is not at fault."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
@@ -39,6 +44,12 @@ class Host:
     back: int = 50 * US
     jitter: int = 0
     lossy: float = 0.0
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether nothing is wrong with the host: a quartz that drifts a little, and a short path that takes as long in both directions."""
+        is_steady = not self.steps and not self.slews and abs(self.drift) <= QUARTZ
+        return is_steady and self.there == self.back and self.jitter <= JITTER and not self.lossy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +174,11 @@ class World:
 
     def of_side(self, side: str) -> tuple[Fault, ...]:
         return tuple(fault for fault in self.faults if KINDS[fault.kind].side == side)
+
+    @property
+    def has_perfect_generator(self) -> bool:
+        """Whether no worker has a fault, and nothing is wrong with any host."""
+        return not self.of_side(GENERATOR) and all(host.is_ordinary for host in self.hosts)
 
     def without_generator_faults(self) -> World:
         """The same world with a perfect generator: no faults of workers, and hosts whose clocks are true."""

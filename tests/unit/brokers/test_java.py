@@ -90,6 +90,25 @@ def test_a_failed_resolve_leaves_no_folder_and_has_mavens_error(runs: Path) -> N
     assert pulsar_jars.PULSAR.cached_versions() == ()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Non-resolvable import POM: Could not find artifact pulsar:pom:9.9.9 in central",
+        "pulsar-broker:jar:9.9.9 was not found in https://repo.example during a previous attempt.",
+    ],
+)
+def test_a_version_that_the_registry_lacks_is_an_error_that_says_so(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """Its first question, and those of a day after it, which Maven answers from its own cache."""
+    monkeypatch.setenv("FAILURE", f"[ERROR] Some problems\n[ERROR] {words}")
+    with pytest.raises(UnavailableError) as raised:
+        pulsar_jars.PULSAR.resolve("9.9.9", print)
+    assert str(raised.value) == (
+        f"Maven's repositories have no Pulsar 9.9.9\n{words}; write a version that was released"
+    )
+
+
 def test_leftovers_of_a_killed_session_are_removed(runs: Path) -> None:
     leftover = java.cache_root() / ".resolving-pulsar-4.0.0-dead"
     leftover.mkdir(parents=True)
@@ -133,16 +152,47 @@ def test_the_error_without_maven_has_the_remedy(
 
 
 @pytest.mark.parametrize(
-    ("text", "major"),
+    ("text", "version", "numbers"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_392"', 8),
-        ('openjdk version "25" 2025-09-16', 25),
-        ("", None),
+        ('openjdk version "17.0.15" 2025-04-15', "17.0.15", (17, 0, 15)),
+        ('java version "1.8.0_392"', "1.8.0_392", (8, 0, 392)),
+        ('openjdk version "25" 2025-09-16', "25", (25,)),
+        ('openjdk version "27-ea" 2027-03-16', "27-ea", (27,)),
     ],
 )
-def test_old_and_new_version_texts_of_java_are_read(text: str, major: int | None) -> None:
-    assert java.parse_major(text) == major
+def test_old_and_new_version_texts_of_java_are_read(
+    text: str, version: str, numbers: tuple[int, ...]
+) -> None:
+    assert java.java_version(text) == version
+    assert Java("java", version).numbers == numbers
+
+
+def test_a_text_without_a_version_has_none() -> None:
+    assert java.java_version('sh: java version "": not found') == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "runs"),
+    [
+        ("1.8.0_392", False),
+        ("11.0.2", False),
+        ("16.0.2", False),
+        ("17", True),
+        ("17.0.15", True),
+        ("21.0.13", True),
+        ("24.0.1", True),
+        ("25", False),
+        ("25.0.2", False),
+        ("25.0.3", True),
+        ("25.1", True),
+        ("26", True),
+    ],
+)
+def test_spark_runs_on_java_17_and_newer_but_not_on_the_first_of_25(
+    version: str, runs: bool
+) -> None:
+    """The G1 collector of Java 25 before 25.0.3 can corrupt data."""
+    assert Java("java", version).runs_spark == runs
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -158,7 +208,19 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
     home = fake_java(tmp_path / "home", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
-    assert java.require("Pulsar") == Java(str(home), 21)
+    assert java.require("Pulsar") == Java(str(home), "21.0.1")
+
+
+def test_a_java_home_without_java_is_no_java(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Spark's scripts look nowhere else then."""
+    fake_java(tmp_path / "other", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PATH", f"{tmp_path}/other/bin:{os.environ['PATH']}")
+    assert java.find() is None
+    monkeypatch.delenv("JAVA_HOME")
+    assert java.find() == Java(f"{tmp_path}/other/bin/java", "21.0.1")
 
 
 def test_the_error_for_an_old_java_has_the_remedy(
@@ -167,7 +229,9 @@ def test_the_error_for_an_old_java_has_the_remedy(
     """Pulsar's own error comes late and is in its log."""
     fake_java(tmp_path, "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"Java 11, Pulsar needs 17.*default-jre-headless"):
+    with pytest.raises(
+        UnavailableError, match=r"Java 11.0.2, Pulsar needs 17.*default-jre-headless"
+    ):
         java.require("Pulsar")
 
 

@@ -24,7 +24,7 @@ HERE = (
 )
 NOTHING = (*pulsar_broker.judge_machine((), lite=False), *mqtt_needs.broker_needs(None, ()))
 WELL = Inventory(
-    java=Java("/usr/bin/java", 17),
+    java=Java("/usr/bin/java", "17"),
     java_package="default-jre-headless",
     maven="/usr/bin/mvn",
     docker="27.1",
@@ -73,13 +73,28 @@ def test_each_missing_thing_has_its_cost_and_its_remedy() -> None:
     assert text.count("costs:") == text.count("remedy:") == len(rows)
 
 
-def test_old_java_is_insufficient_and_unknown_memory_is_not() -> None:
-    rows = {
-        row.name: row
-        for row in doctor.inspect(replace(WELL, java=Java("/usr/bin/java", 11), memory=None))
-    }
-    assert not rows["Java"].ok
+def test_unknown_memory_is_sufficient() -> None:
+    rows = {row.name: row for row in doctor.inspect(replace(WELL, memory=None))}
     assert rows["memory"].ok
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "25.0.2"])
+def test_a_java_that_spark_cannot_run_on_is_named_with_the_versions_that_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    """The distribution's own is then installed, unless JAVA_HOME names a better one."""
+    binary = tmp_path / "bin" / "java"
+    binary.parent.mkdir()
+    binary.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    machine = replace(WELL, java=doctor.java.find())
+    (row,) = (row for row in doctor.inspect(machine) if row.name == "Java")
+    assert (row.ok, row.value) == (False, f"{version} ({binary})")
+    assert row.remedy == (
+        "apt-get install default-jre-headless, or set JAVA_HOME to Java 17, 21, or 25 from 25.0.3"
+    )
+    assert doctor.missing_packages(machine) == ("default-jre-headless",)
 
 
 def test_maven_is_not_missing_once_all_jars_are_cached() -> None:

@@ -15,9 +15,9 @@ def test_only_wake_ups_later_than_a_stall_count() -> None:
     watch = GeneratorWatch(clock, clock)
     watch.start(0)
     assert STALL == 50 * MILLISECOND  # as profiles and reports say
-    watch.woke(1000, 1000 + STALL)  # a scheduler's slice
-    watch.woke(1000, 1000 + STALL + 1)
-    watch.woke(1000, 1000 + 3 * STALL)
+    watch.woke(1000, 1000 + STALL, SECOND)  # a scheduler's slice
+    watch.woke(1000, 1000 + STALL + 1, SECOND)
+    watch.woke(1000, 1000 + 3 * STALL, SECOND)
     watch.stop()
     evidence = watch.evidence("gw0")
     assert (evidence.worker, evidence.stalled, evidence.longest_stall) == (
@@ -62,9 +62,9 @@ def test_each_second_has_its_own_evidence() -> None:
     watch = GeneratorWatch(lambda: now["wall"], lambda: now["cpu"])
     watch.start(10 * SECOND)
     now |= {"wall": 11 * SECOND, "cpu": SECOND // 2}
-    watch.woke(now["wall"], now["wall"])
+    watch.woke(now["wall"], now["wall"], 14 * SECOND)
     now |= {"wall": 13 * SECOND + SECOND // 2, "cpu": SECOND}
-    watch.woke(11 * SECOND + SECOND // 2, now["wall"])
+    watch.woke(11 * SECOND + SECOND // 2, now["wall"], 14 * SECOND)
     watch.stop()
     evidence = watch.evidence("gw0")
     assert evidence.seconds[:, 0].tolist() == [SECOND // 2, *[SECOND // 5] * 2, SECOND // 10]
@@ -82,3 +82,14 @@ def test_each_second_has_its_own_evidence() -> None:
     assert evidence.during(3 * SECOND // 2, SECOND, phase).stalled == 3 * SECOND // 4
     last = evidence.during(3 * SECOND, SECOND // 2, phase)  # the phase's last second is a short one
     assert (last.cpu, last.stalled) == (0.2, SECOND // 2)
+
+
+def test_a_stall_counts_until_the_end_of_the_phase() -> None:
+    """A process that stands still when the load is over does not hold it up."""
+    watch = GeneratorWatch(lambda: 10 * SECOND)
+    watch.start(10 * SECOND)
+    watch.woke(11 * SECOND + SECOND // 2, 19 * SECOND, 12 * SECOND)
+    watch.stop()
+    evidence = watch.evidence("main")
+    assert (evidence.stalled, evidence.longest_stall) == (SECOND // 2, 15 * SECOND // 2)
+    assert evidence.seconds[:3, 1].tolist() == [0, SECOND // 2, 0]

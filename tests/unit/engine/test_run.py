@@ -189,7 +189,7 @@ def test_the_generator_is_watched_in_the_phase_alone(
             GeneratorWatch, name, lambda watch, *_, name=name: seen.append((name, watch._clock()))
         )
     monkeypatch.setattr(
-        GeneratorWatch, "woke", lambda watch, wanted, now: seen.append(("woke", now))
+        GeneratorWatch, "woke", lambda watch, wanted, now, end: seen.append(("woke", now))
     )
     half_a_tick = MILLISECOND // 2
     drive(

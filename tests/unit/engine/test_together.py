@@ -28,7 +28,16 @@ class Polled(NullDriver):
 
     def poll(self, timeout_ns: int) -> None:
         self.at.append(self._time())
+        assert self.at[-10:] != [self.at[-1]] * 10, "the loop turns while no time passes"
         super().poll(timeout_ns)
+
+
+def begin(engine: Engine, clock: FakeClock, rate: float, duration: int) -> None:
+    """Begin a phase of a number of messages per second."""
+    phase = Phase(
+        name="p", duration=duration, pacer=Pacer.of(rate, 1), before=StreamCounts(streams=1), recorded=False,
+    )  # fmt: skip
+    engine.begin(phase, clock(), DrainControl(clock, Drain("p", 1, 1, SECOND)), None)
 
 
 def engine_on(clock: FakeClock) -> tuple[Engine, Polled]:
@@ -64,12 +73,21 @@ def test_connections_are_served_while_another_workload_has_a_phase() -> None:
     """
     clock = FakeClock()
     (short, first), (long, second), (_, idle) = (engine_on(clock) for _ in range(3))
-    for engine, seconds in ((short, 1), (long, 90)):
-        phase = Phase(
-            name="p", duration=seconds * SECOND, pacer=Pacer.of(10, 1), before=StreamCounts(streams=1), recorded=False,
-        )  # fmt: skip
-        engine.begin(phase, clock(), DrainControl(clock, Drain("p", 1, 1, SECOND)), None)
+    begin(short, clock, 10, SECOND)
+    begin(long, clock, 10, 90 * SECOND)
     drive([short, long], clock, [idle])
     assert clock() > 90 * SECOND
     for driver in (first, second, idle):
         assert max(later - at for at, later in pairwise([*driver.at, clock()])) <= 200 * MILLISECOND
+
+
+def test_a_wait_that_two_drivers_share_ends_when_a_message_is_due() -> None:
+    """The last message is due in the last tick of the phase, an odd number of ns later: two equal
+    whole shares rounded down do not reach that instant.
+    """
+    clock = FakeClock()
+    engines = [engine_on(clock)[0] for _ in range(2)]
+    for engine in engines:
+        begin(engine, clock, 999.9, 600 * MILLISECOND)
+    drive(engines, clock)
+    assert [engine.sender.counts.sent for engine in engines] == [600, 600]

@@ -104,7 +104,7 @@ def test_decisive_settings_are_defaults_ours_and_the_profiles() -> None:
 
 def test_the_jvm_writes_only_to_the_data_folder(tmp_path: Path) -> None:
     """It reads no configuration of the machine."""
-    line = artemis.artemis_command(Java("java", 17), Path("/jars"), tmp_path)
+    line = artemis.artemis_command(Java("java", "17"), Path("/jars"), tmp_path)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert line[-1] == str(tmp_path)
     assert f"-Djava.io.tmpdir={tmp_path}/tmp" in line

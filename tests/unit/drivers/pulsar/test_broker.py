@@ -97,7 +97,7 @@ def test_the_java_command_writes_only_into_the_data_folder(
     major: int, flag: bool, tmp_path: Path
 ) -> None:
     """Newer Javas need a permission for unsafe memory access."""
-    line = pulsar.command(Java("java", major), Path("/jars"), "4.2.4", tmp_path, 7003)
+    line = pulsar.command(Java("java", str(major)), Path("/jars"), "4.2.4", tmp_path, 7003)
     assert line[:3] == ["java", "-cp", "/jars/*"]
     assert ("--sun-misc-unsafe-memory-access=allow" in line) is flag
     data = str(tmp_path / "data")
@@ -122,7 +122,7 @@ def test_pulsar_5_has_its_own_class_path_and_no_option_for_the_bookies_port(
 ) -> None:
     assert pulsar.pulsar_jars(version).pom.name == pom
     assert pulsar.pulsar_jars(version).pom.is_file()
-    line = pulsar.command(Java("java", 17), Path("/jars"), version, tmp_path, 7003)
+    line = pulsar.command(Java("java", "17"), Path("/jars"), version, tmp_path, 7003)
     assert ("--bookkeeper-port" in line) is bookie_port
 
 

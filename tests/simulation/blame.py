@@ -1,0 +1,229 @@
+"""The second judge of a world that was played: who is to blame (docs/decisions/048, 049).
+
+:func:`check_blame` compares a world with the same world and a perfect generator, so that the product's rules need not be known.
+A difference that a margin explains (margins.py) is yielded with the name of the margin.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.facts import all_facts, documents, has_key, span_of
+from simulation.figures import RESOLUTION
+from simulation.margins import TICK, TICKS, margin_between
+from simulation.violation import Violation
+from simulation.world import GENERATOR, MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulation.facts import Facts
+    from simulation.truth import Played
+
+Finding = dict[str, Any]
+
+LATE: Final = MS
+"""ns by which a perfect generator is late: messages that become due between two ticks leave at the second (docs/decisions/011)."""
+UNNOTICED: Final = 5 * MS
+"""ns: a loop that waits a little may not notice the first instants of a stop."""
+LIMIT: Final = re.compile(r"\(generator\.(\w+)\)")
+SEND_DELAY: Final = "sendDelayP99"
+"""Keys of ``generator`` (docs/howto/read-a-verdict.md, Generator-limited), as reasons name them."""
+DEFAULT: Final = 100 * MS
+
+
+def check_blame(played: Played, calm: Played | None) -> list[Violation]:
+    """Judge who is to blame. :param calm: the same world with a perfect generator; None if that is not needed, or the same."""
+    found = list(_stops(played))
+    if played.outcome == "generator-limited":
+        found += _limits(played)
+        if played.world.has_perfect_generator:
+            found += _perfect(played)
+    if calm is None:
+        return found
+    if played.outcome == "missed" and calm.outcome == "met":
+        text = f"missed, and met with a perfect generator{missed(played)}"
+        found.append(Violation("blame.target", text, margin_between(played, calm)))
+    if played.outcome == "generator-limited" and "workloads" not in played.world.profile:
+        found += _excused(played, calm)
+    return found
+
+
+def is_comparable(played: Played) -> bool:
+    """Return whether a play can be compared with that of a perfect generator.
+
+    Not a search, whose steps depend on each other, and an abort, which may end the load before a fault.
+    """
+    return not played.truth.killed and not has_key(played.world.profile, "search", "abort")
+
+
+def needs_counterfactual(played: Played) -> bool:
+    """Return whether blame depends on the world with a perfect generator.
+
+    Not that of a run without data, which blames nobody; of a run that was met, which is the subject of a law (laws.py); and of one beyond
+    a limit of the generator, which excuses everything.
+    """
+    if played.world.has_perfect_generator or not is_comparable(played):
+        return False
+    if played.outcome == "generator-limited":
+        return all(_is_miss(reason) for reason in _reasons(played))
+    return played.outcome == "missed"
+
+
+def _reasons(played: Played) -> list[str]:
+    reasons: list[str] = (played.results or {}).get("verdict", {}).get("reasons", [])
+    return reasons
+
+
+def _is_miss(reason: str) -> bool:
+    """Return whether a reason is a missed objective that is excused, and not a limit, a drop, or a load that was not offered."""
+    is_other = "were dropped" in reason or "planned" in reason
+    return not is_other and LIMIT.search(reason) is None
+
+
+# --- the limits of ``generator`` (docs/howto/read-a-verdict.md, Generator-limited)
+
+
+def _perfect(played: Played) -> Iterator[Violation]:
+    """A perfect generator is late by ticks at most, which alone may exceed a limit or excuse a miss."""
+    limits = played.world.profile.get("generator", {})
+    excesses: list[tuple[str, float]] = []
+    for reason in _reasons(played):
+        limit = LIMIT.search(reason)
+        if limit is not None and limit[1] == SEND_DELAY:
+            ticks = _ticks(played)
+            excesses.append((reason, span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms")) / ticks))
+        elif not _is_miss(reason):
+            excesses.append((reason, math.inf))
+    excesses += [(finding["text"], _excess(finding)) for finding in _excused_findings(played)]
+    if not excesses:
+        excesses.append((played.error or "no reason", math.inf))
+    for text, excess in excesses:
+        margin = TICK if excess <= LATE else ""
+        yield Violation("blame.generator", f"the generator is perfect: {text}", margin)
+
+
+def _ticks(played: Played) -> int:
+    """Return how many ticks can have delayed a message together: its own, and those of the messages before it in a full window.
+
+    Each of these was handed over up to a tick after the room came that it waited for, which counts as the generator's (docs/decisions/003).
+    """
+    waited = Counter(
+        (sent.run, sent.stream) for sent in played.truth.sent if sent.waited is not None
+    )
+    return 1 + max(waited.values(), default=0)
+
+
+def _excused_findings(played: Played) -> Iterator[Finding]:
+    for results, _ in documents(played):
+        sections = [results["verdict"]]
+        sections += [stage["verdict"] for stage in results.get("stages") or ()]
+        for verdict in sections:
+            for finding in (verdict or {}).get("findings", ()):
+                if finding["outcome"] == "generator-limited":
+                    yield finding
+
+
+def _excess(finding: Finding) -> float:
+    """Return by how much a latency is beyond its upper bound, ns; inf for everything else."""
+    if finding["unit"] != "ns" or None in (finding["observed"], finding["maximum"]):
+        return math.inf
+    excess: float = finding["observed"] * (1 - RESOLUTION) - finding["maximum"]
+    return excess
+
+
+def _limits(played: Played) -> Iterator[Violation]:
+    """A limit that a verdict names was exceeded."""
+    for facts in all_facts(played):
+        verdict = facts.results["verdict"]
+        named = {limit[1] for reason in verdict["reasons"] if (limit := LIMIT.search(reason))}
+        if verdict["outcome"] != "generator-limited":
+            continue
+        limits = facts.profile.get("generator", {})
+        if SEND_DELAY in named:
+            limit = span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))
+            delay = _own_send_delay(facts)
+            if delay is not None and delay < limit - LATE:
+                text = f"own send delay p99 is {delay} ns, the limit {limit}"
+                yield Violation("blame.limit", text)
+        if "stalled" in named and _only_pauses(played):
+            duration = facts.phase_end - facts.phase.start
+            longest = max(_stopped(played, facts).values(), default=0)
+            if longest < limits.get("stalled", 0.1) * duration - UNNOTICED:
+                text = f"no worker was stopped for more than {longest / duration:.1%}, and the run is limited by it"
+                yield Violation("blame.limit", text)
+
+
+def _own_send_delay(facts: Facts) -> int | None:
+    """Return the p99 of the send delay; None if it is open how much of it is the generator's, or where messages were dropped."""
+    if facts.dropped != 0 or not facts.messages:
+        return None
+    if any(sent.waited is not None for sent in facts.messages):
+        return None
+    delays = sorted(sent.at - sent.intended for sent in facts.messages)
+    return delays[math.ceil(0.99 * len(delays)) - 1]
+
+
+def _only_pauses(played: Played) -> bool:
+    return {fault.kind for fault in played.world.of_side(GENERATOR)} == {"pause"}
+
+
+def _stopped(played: Played, facts: Facts) -> Counter[int]:
+    """Return for how long each worker was stopped in the phase, ns."""
+    stopped: Counter[int] = Counter()
+    for worker, begin, end in played.truth.pauses:
+        within = min(end, facts.phase_end) - max(begin, facts.phase.start)
+        stopped[worker] += max(within, 0)
+    return stopped
+
+
+def _stops(played: Played) -> Iterator[Violation]:
+    """Beyond the limit ``stalled`` a run is generator-limited."""
+    workers = [worker for worker, _, _ in played.truth.pauses]
+    # Two stops of a worker may overlap.
+    if played.truth.killed or len(set(workers)) < len(workers):
+        return
+    for facts in all_facts(played):
+        outcome = facts.results["verdict"]["outcome"]
+        if outcome in ("generator-limited", "no data") or facts.run.get("aborted"):
+            continue
+        limit = facts.profile.get("generator", {}).get("stalled", 0.1)
+        duration = facts.phase_end - facts.phase.start
+        for worker, stopped in _stopped(played, facts).items():
+            if stopped > limit * duration + UNNOTICED:
+                share = f"{stopped / duration:.1%} of the phase"
+                text = f"worker {worker} was stopped for {share}, and the run is {outcome}"
+                yield Violation("blame.limit", text)
+
+
+# --- a miss that is excused
+
+
+def _excused(played: Played, calm: Played) -> Iterator[Violation]:
+    """A miss is excused only if the generator's fault changes the objective (docs/decisions/049)."""
+    if not all(_is_miss(reason) for reason in _reasons(played)):
+        return
+    theirs = {
+        one["name"]: one for one in (calm.results or {}).get("verdict", {}).get("findings", ())
+    }
+    for finding in (played.results or {})["verdict"]["findings"]:
+        other = theirs.get(finding["name"])
+        if finding["outcome"] != "generator-limited" or finding["windows"] or other is None:
+            continue
+        values = (finding["observed"], other["observed"])
+        if finding["unit"] != "ns" or finding["tenths"] or None in values:
+            continue
+        change = abs(values[0] - values[1])
+        if other["outcome"] == "missed" and change <= TICKS + RESOLUTION * values[1]:
+            text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {values[1]:.9g}"
+            yield Violation("blame.excused", text)
+
+
+def missed(played: Played) -> str:
+    """Return what a run missed, as the end of a sentence."""
+    verdict = (played.results or {}).get("verdict", {})
+    texts = [one["text"] for one in verdict.get("findings", ()) if one["outcome"] == "missed"]
+    return f": {'; '.join([*texts, *verdict.get('reasons', ())])}" if texts else ""
