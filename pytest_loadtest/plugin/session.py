@@ -303,15 +303,21 @@ class LoadSession:
         return EndedRuns() if self._run_controller is None else self._run_controller.documents
 
     def summarise(self, terminalreporter: Any) -> None:
-        """Print the summary of every run of the session."""
+        """Print the summary of every run of the session, as much as the verbosity asks for."""
         if not self.ended():
             return
-        from pytest_loadtest.report.terminal import summary_lines
+        from pytest_loadtest.report import terminal
 
-        terminalreporter.section("load tests")
+        verbosity = self._config.get_verbosity()
+        lines = terminal.summary_lines if verbosity > 0 else terminal.brief_lines
+        if verbosity < 0:
+            lines = terminal.quiet_lines
+        else:
+            terminalreporter.section("load tests")
         for document in self.ended():
-            for line in summary_lines(document):
+            for line in lines(document):
                 terminalreporter.write_line(line)
+        terminalreporter.write_line(terminal.session_line(self.ended()))
         if self._run_controller is None:
             return
         for line in (*self._run_controller.outputs.unwritten, self._report_line):

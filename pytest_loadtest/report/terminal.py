@@ -1,4 +1,9 @@
-"""The summary of a run for the terminal: the verdict, then the measurements it rests on."""
+"""The summary of a run for the terminal: the verdict, then the measurements it rests on.
+
+With ``-v`` it is complete (:func:`summary_lines`). Otherwise a met run has two lines, and another
+run its causes and at most :data:`MOST_LINES` lines in all (:func:`brief_lines`); with ``-q`` only
+what is wrong is left (:func:`quiet_lines`). What a run has changed or could not apply is in each.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
 from pytest_loadtest.report.document import MISSES_FIRST
-from pytest_loadtest.report.sections import known_of, mark
+from pytest_loadtest.report.margins import bound_text, margin_text, tightest_first
+from pytest_loadtest.report.sections import cause, known_of, mark
 from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.values.quantities import (
     SECOND,
@@ -39,6 +45,8 @@ COUNT_LABELS = {row.key: row.label for row in COUNTS}
 BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = "_.-=+*#@"
 MOST_RANGES = 5
+MOST_LINES = 25
+"""Lines of the brief summary of a run that was not met."""
 WIDTH = 60
 """Characters of a plot; in a longer run each shows the worst of several seconds."""
 
@@ -46,12 +54,127 @@ WIDTH = 60
 def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     """Return the summary of one run. :param unicode: False for terminals that show only ASCII."""
     lines = [
-        *_headline(document),
+        _title(document),
+        *_causes(document),
+        *_changed(document),
+        *_circumstances(document),
         *sections.peak(document, unicode),
         *_objectives(document, unicode),
         *sections.stages(document, unicode),
+        *_measured(document, unicode),
+        *comparison.comparison_lines(document.comparison, unicode=unicode),
+        *_hosts_and_broker(document),
+        *bottleneck.bottleneck_lines(document.bottleneck),
+        _results(document),
     ]
+    return _printable(lines, unicode)
+
+
+def brief_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
+    """Return the summary of one run that is printed without ``-v``.
+
+    A met run has two lines, and its notes.
+    """
+    outcome = document.verdict.outcome
+    title = f"{mark(outcome, unicode)} {_title(document)}"
+    if outcome is Outcome.MET:
+        scale = sections.scale_of(document)
+        if scale:
+            changes = sections.scale_changes(document)
+            title += f" · {scale.upper()}" + (f" ({changes})" if changes else "")
+        return _printable([title, f"  {_figures(document)}", *_changed(document)], unicode)
+    first = [title, *_causes(document), *_changed(document)]
+    rest = [
+        *_not_met(document, unicode),
+        *bottleneck.bottleneck_lines(document.bottleneck),
+        *_circumstances(document),
+        *sections.peak(document, unicode),
+        *_measured(document, unicode),
+        *comparison.comparison_lines(document.comparison, unicode=unicode),
+        *_hosts_and_broker(document),
+    ]
+    # One line for the results, one for the number of those left out.
+    room = max(MOST_LINES - len(first) - 2, 0)
+    lines = first + rest[:room]
+    if len(rest) > room:
+        lines.append(f"  … {counted(len(rest) - room, 'more line')} with -v")
+    return _printable([*lines, _results(document)], unicode)
+
+
+def quiet_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
+    """Return what is printed of one run with ``-q``: its causes, or only the notes of a met run."""
+    outcome = document.verdict.outcome
+    changed = list(_changed(document))
+    if outcome is Outcome.MET and not changed:
+        return []
+    lines = [f"{mark(outcome, unicode)} {_title(document)}"]
+    if outcome is not Outcome.MET:
+        lines += _causes(document)
+    return _printable([*lines, *changed, *_not_met(document, unicode)], unicode)
+
+
+def session_line(documents: Iterable[RunDocument]) -> str:
+    """Return the outcomes of the session in one line: ``1 missed, 6 met; 7 scaled``."""
+    listed = list(documents)
+    reduced = sum(document.scale is not None for document in listed)
+    text = f"load tests: {sections.outcome_counts(listed)}"
+    return f"{text}; {reduced} scaled or shortened" if reduced else text
+
+
+def _printable(lines: Iterable[str], unicode: bool) -> list[str]:
+    if not unicode:
+        lines = [line.translate(_TO_ASCII) for line in lines]
+    return [visible(line) for line in lines]
+
+
+def _results(document: RunDocument) -> str:
+    return f"  results    {document.results}"
+
+
+def _hosts_and_broker(document: RunDocument) -> Iterable[str]:
+    yield from sections.labelled(hosts.host_use_facts(document))
+    yield from sections.labelled(nodes.node_facts(document))
+    yield from sections.labelled(bottleneck.broker_facts(document.bottleneck))
+
+
+def _figures(document: RunDocument) -> str:
+    """Return the most important figures of a met run, and its tightest objective."""
     measured = document.measurements
+    parts = []
+    if document.peak is not None:
+        parts.append(f"peak {sections.answer(document.peak)}")
+    if measured is not None and sections.only_connects(measured):
+        parts += [f"{label} {text}" for label, text in sections.connection_facts(document)]
+    elif measured is not None:
+        metric = LATENCIES["end_to_end" if measured.subscriptions else "publish"]
+        p50, p99, _ = sections.percentiles(measured.latencies.get(metric.key), "p50", "p99")
+        rate = sections.delivered_text(measured, no_consumers=format_rate(measured.publish_rate))
+        lost = count_text(measured.counts["lost"])
+        parts.append(f"{rate}, {metric.label} p50 {p50}, p99 {p99}, lost {lost}")
+    tightest = next(iter(tightest_first(document)), None)
+    if tightest is not None:
+        margin = margin_text(tightest[1])
+        parts.append(f"tightest {bound_text(tightest)}" + (f", {margin}" if margin else ""))
+    return " · ".join(parts)
+
+
+def _not_met(document: RunDocument, unicode: bool) -> Iterable[str]:
+    """Yield a line for each objective that was not met, those of stages too, misses first.
+
+    One without a number, whose cause the headline states already, is left out.
+    """
+    for prefix, finding in tightest_first(document):
+        told = (
+            finding.text in document.verdict.reasons or cause(finding) in document.verdict.reasons
+        )
+        if finding.outcome is not Outcome.MET and not told:
+            yield f"  {mark(finding.outcome, unicode)} {prefix}{finding.text}"
+
+
+def _measured(document: RunDocument, unicode: bool) -> list[str]:
+    """Return the lines of the measurements; none if nothing was measured."""
+    measured = document.measurements
+    lines: list[str] = []
     if measured is not None and sections.only_connects(measured):
         lines += [
             *sections.labelled(sections.connection_facts(document)),
@@ -73,28 +196,24 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
             *_generator(measured),
             *_plots(measured, unicode),
         ]
-    lines += comparison.comparison_lines(document.comparison, unicode=unicode)
-    lines += sections.labelled(hosts.host_use_facts(document))
-    lines += sections.labelled(nodes.node_facts(document))
-    lines += sections.labelled(bottleneck.broker_facts(document.bottleneck))
-    lines += bottleneck.bottleneck_lines(document.bottleneck)
-    lines.append(f"  results    {document.results}")
-    if not unicode:
-        lines = [line.translate(_TO_ASCII) for line in lines]
-    return list(map(visible, lines))
+    return lines
 
 
 _TO_ASCII = str.maketrans({"×": "x", "µ": "u", "—": "-", "–": "-", "·": "|", "→": ">", "…": "."})
 
 
-def _headline(document: RunDocument) -> Iterable[str]:
+def _title(document: RunDocument) -> str:
     verdict = document.verdict
     title = sections.titled(document.test, document.profile.name, document.workload)
     title += f" · {verdict.outcome.upper()}"
     if verdict.outcome is Outcome.MISSED:
         missed = len(sections.missed_texts(document))
         title += f" ({missed} of {len(list(sections.all_findings(document)))} objectives)"
-    yield title
+    return title
+
+
+def _causes(document: RunDocument) -> Iterable[str]:
+    """Yield whether the run says nothing about the full load, and why it is not met."""
     if scale := sections.scale_of(document):
         line = f"  {scale.upper()} — says nothing about the full load"
         changes = sections.scale_changes(document)
@@ -103,8 +222,18 @@ def _headline(document: RunDocument) -> Iterable[str]:
     yield from sections.labelled(sections.continued("because", causes))
     if remedy:
         yield f"  remedy     {remedy}"
+
+
+def _changed(document: RunDocument) -> Iterable[str]:
+    """Yield what the run has changed, or could not apply."""
     for note in document.notes:
         yield f"  note       {note}"
+    if unset := document.driver.get("not_applied"):
+        yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
+
+
+def _circumstances(document: RunDocument) -> Iterable[str]:
+    """Yield target, client, and what happened to them during the run."""
     yield f"  target     {_target(document.broker)}"
     for restart in document.restarts:
         ended = f"{restart.node} ended" if restart.node else "restarted"
@@ -112,8 +241,6 @@ def _headline(document: RunDocument) -> Iterable[str]:
         yield f"  broker     {ended} {when}, {sections.restart_text(restart)}"
     yield from _driver(document)
     yield from sections.labelled(sections.incident_facts(document))
-    if unset := document.driver.get("not_applied"):
-        yield "  not set    " + "; ".join(f"{name}: {reason}" for name, reason in unset.items())
 
 
 def _target(broker: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:met
 INI = f"""\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
+    -v
 {NO_REPORTERS}"""
 SPARK_INI = """\
     --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1

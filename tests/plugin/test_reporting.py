@@ -35,7 +35,7 @@ def report_line(out: str) -> str:
         for number, line in enumerate(lines)
         if line.startswith(("report ", "WARNING: no report"))
     ]
-    assert lines[at - 1].startswith("  results ")
+    assert lines[at - 1].startswith("load tests: ")
     assert not lines[at + 1].startswith(" ")
     return lines[at]
 
@@ -59,6 +59,41 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
     ]
     assert found.charts["rates"]["series"]
     assert [path.name for path in session.glob(".*")] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "lines"),
+    [
+        (
+            "-q",  # the project's own options have -v
+            [
+                "= load tests =",
+                "✓ test_it.py::test_met · profile mix · MET",
+                "✗ test_it.py::test_missed · profile missed · MISSED (",
+                "load tests: 1 missed, 1 met",
+            ],
+        ),
+        (
+            "-qq",
+            [
+                "✗ test_it.py::test_missed · profile missed · MISSED (",
+                "load tests: 1 missed, 1 met",
+            ],
+        ),
+    ],
+)
+def test_the_summary_is_as_long_as_the_verbosity_asks_for(
+    project: Project, option: str, lines: list[str]
+) -> None:
+    project.profile("mix")
+    project.missed_profile()
+    project.write("test_it.py", TESTS)
+    run = project.run("-n2", "-p", "no:cacheprovider", option)
+    assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
+    heads = ("load tests", "✓ ", "✗ ")
+    found = [line for line in run.out.splitlines() if line.lstrip("= ").startswith(heads)]
+    found = [line for line in found if not line.startswith("  ")]  # those of objectives
+    assert all(part in line for part, line in zip(lines, found, strict=True))
 
 
 def test_a_report_at_another_path_has_broken_runs_too(project: Project) -> None:

@@ -145,14 +145,22 @@ class Spark:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.with_name(f"{folder.name}-spark")
         self._host: Any = None
+        self._is_owed = False
 
     def selects(self, played: Played, *, with_java: bool) -> tuple[str, ...]:
-        """Return how the samples of a world are aggregated again: by its seed, and with Java."""
+        """Return how the samples of a world are aggregated again: by its seed, and with Java.
+
+        A world without results leaves its turn with Java to the next one that has some.
+        """
+        self._is_owed = self._is_owed or with_java
+        if played.results is None:
+            return ()
         ways = []
-        if played.results is not None and played.world.seed % AGAIN == 0:
+        if played.world.seed % AGAIN == 0:
             ways.append(IN_PROCESS)
-        if played.results is not None and with_java:
+        if self._is_owed:
             ways.append(JAVA)
+        self._is_owed = False
         return tuple(ways)
 
     def differing(self, played: Played, ways: tuple[str, ...]) -> Iterator[Violation]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.draw import FAULTS, TAGS
+from simulation.draw import FAULTS, LASTING, TAGS, TOGETHER
 from simulation.draw_objectives import COUNTS, LATENCIES, SHARES, STATISTICS
-from simulation.world import GENERATOR, TARGET
+from simulation.world import GENERATOR, SECOND, TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from simulation.world import World
+    from simulation.world import Fault, World
 
 OUTCOMES: Final = ("met", "missed", "generator-limited", "no data")
 AT_FAULT: Final = ("nobody", "target", "generator", "both")
@@ -20,6 +20,11 @@ ENOUGH: Final = 1_000
 """Worlds after which each class must have come."""
 PARTS: Final = ("buckets", "window", "violations", "whole", "drift")
 """Keys of an ``slo`` section that are not metrics."""
+
+LONG: Final = 9.0
+"""Seconds of a load in which a clock that drifts becomes wrong by more than its error."""
+LONG_STEP: Final = 4.0
+"""Seconds of a step of a search that can end early."""
 
 Profile = dict[str, Any]
 
@@ -66,8 +71,29 @@ def streams(profile: Profile) -> int:
     return number
 
 
+def seconds_of(text: str) -> float:
+    """Return a duration of a profile: ``2500ms``."""
+    for unit, factor in (("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0)):
+        if text.endswith(unit):
+            return float(text.removesuffix(unit)) * factor
+    raise ValueError(text)
+
+
+def load_seconds(profile: Profile) -> float:
+    """Return the length of the measured phase; 0 where the profile does not say it."""
+    if "stages" in profile:
+        return sum(seconds_of(stage["duration"]) for stage in profile["stages"])
+    return seconds_of(profile.get("testDuration", "0s"))
+
+
+def _has_long_steps(profile: Profile) -> bool:
+    return seconds_of(profile.get("search", {}).get("hold", "0s")) > LONG_STEP
+
+
 SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "search": _has("search"),
+    "long steps": _has_long_steps,
+    "long load": lambda profile: load_seconds(profile) > LONG,
     "stages": _has("stages"),
     "ramp": _stage_rate("from"),
     "sine": _stage_rate("sine"),
@@ -111,6 +137,23 @@ SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "no objectives": lambda profile: not profile.get("slo"),
 }  # fmt: skip
 
+
+def lasts_into_drain(fault: Fault, world: World) -> bool:
+    """Return whether a fault begins while load runs, and goes on after it, but not for good."""
+    profile = world.profile
+    length = load_seconds(profile)
+    if not length or fault.kind not in LASTING or fault.duration is None:
+        return False
+    end = (length + seconds_of(profile.get("warmupDuration", "0s"))) * SECOND
+    return fault.at < end < fault.at + fault.duration + fault.values.get("by", 0)
+
+
+def has_faults_of_one_rule(world: World) -> bool:
+    """Return whether a world has two faults that one rule of a verdict looks at together."""
+    kinds = {fault.kind for fault in world.faults}
+    return any(kinds.intersection(TOGETHER.get(kind, ())) for kind in kinds)
+
+
 OF_WORLDS: Final[dict[str, Callable[[World], bool]]] = {
     "several workloads": lambda world: "workloads" in world.profile,
     "one worker": lambda world: len(world.workers) == 1,
@@ -123,6 +166,10 @@ OF_WORLDS: Final[dict[str, Callable[[World], bool]]] = {
     "clock that is set": lambda world: any(host.steps for host in world.hosts),
     "asymmetric path": lambda world: any(host.there != host.back for host in world.hosts),
     "lossy path": lambda world: any(host.lossy for host in world.hosts),
+    "fault into the drain": lambda world: any(
+        lasts_into_drain(fault, world) for fault in world.faults
+    ),
+    "faults of one rule": has_faults_of_one_rule,
 }
 
 

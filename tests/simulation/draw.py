@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.dice import Dice, dice, significant
+from simulation.dice import Dice, dice, significant, span
 from simulation.draw_load import Load, draw_load
-from simulation.draw_objectives import Author, Scales, generator_limits, widest_fault
+from simulation.draw_objectives import COUNTED_BY, Author, Scales, generator_limits, widest_fault
 from simulation.world import (
     CONTROLLER,
     GENERATOR,
@@ -36,12 +36,12 @@ TAGS: Final = {"calm": 0.2, "stormy": 0.3, "unrestricted": 0.5}
 
 FEATURES: Final[dict[str, float]] = {
     # How the load is made. The first of two that exclude each other wins.
-    "several-workloads": 0.04, "search": 0.03, "backlog": 0.02, "producer-only": 0.03, "broadcast": 0.04, "many-subscriptions": 0.08,
-    "many-streams": 0.02, "message-count": 0.05, "bytes": 0.07, "delays": 0.08, "stages": 0.15, "partitions": 0.15, "keys": 0.12,
-    "consumers": 0.15, "consumer-changes": 0.5, "skew": 0.06, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
-    "short-send-delay": 0.15, "warm-up": 0.4,
+    "several-workloads": 0.04, "search": 0.03, "backlog": 0.035, "producer-only": 0.03, "broadcast": 0.04, "many-subscriptions": 0.08,
+    "many-streams": 0.025, "message-count": 0.05, "bytes": 0.07, "delays": 0.08, "stages": 0.15, "partitions": 0.15, "keys": 0.12,
+    "consumers": 0.15, "consumer-changes": 0.5, "skew": 0.08, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
+    "short-send-delay": 0.15, "warm-up": 0.4, "long": 0.03, "long-steps": 0.4,
     # How it is judged.
-    "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.3, "abort": 0.06, "generator-limits": 0.25,
+    "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.4, "abort": 0.06, "generator-limits": 0.25,
     # Who makes it.
     "many-workers": 0.03, "workers": 0.45, "hosts": 0.5, "clocks": 0.4, "pair-consumers": 0.15,
 }  # fmt: skip
@@ -60,17 +60,20 @@ EXCLUDED_BY: Final[dict[str, Features]] = {
     "stages": ("search", "backlog", "message-count"),
     "consumers": ("producer-only", "broadcast"),
     "skew": ("backlog", "producer-only", "many-streams"),
+    "long": ("several-workloads", "search", "backlog", "many-streams", "message-count"),
     "buckets": ("producer-only",),
     "windows": ("search", "backlog", "message-count"),
     "drift": ("search", "backlog", "message-count"),
     "abort": ("search", "backlog"),
-    "many-workers": ("several-workloads", "search", "many-streams"),
+    "many-workers": ("several-workloads", "search", "many-streams", "long"),
     "pair-consumers": ("producer-only", "broadcast"),
 }
 """Shape → others that it cannot be combined with."""
+WITH: Final[dict[str, Features]] = {"long": ("hosts", "clocks")}
+"""Shape → others that come with it: a clock that drifts is wrong by milliseconds only after many seconds."""
 
 FAULTS: Final[dict[str, float]] = {
-    "latency": 2, "stall": 2, "hang": 0.5, "throttle": 1.5, "slow-delivery": 1, "no-delivery": 0.7, "early-delivery": 4, "reject": 1,
+    "latency": 2, "stall": 2, "hang": 0.5, "throttle": 1.5, "slow-delivery": 1, "no-delivery": 0.7, "early-delivery": 8, "reject": 1,
     "lose-unanswered": 1, "lose-acknowledged": 1, "lose-copy": 1, "redeliver": 1, "double": 1, "reorder": 1, "corrupt-body": 0.7,
     "corrupt-head": 0.5, "misrouted": 0.7, "foreign": 0.5, "cut-resend": 1, "cut-lose": 1, "restart": 0.7, "forget": 0.7, "counters": 0.5,
     "pause": 2.5, "slow-send": 1.5, "slow-read": 1.5, "slow-disk": 1, "kill": 0.4,
@@ -88,8 +91,42 @@ INSTANTS: Final = ("kill",)
 ONCE: Final = ("hang", "counters")
 """Kinds that a second fault of the same kind would not change, or would contradict."""
 
-SIDES: Final = {(TARGET,): 0.45, (GENERATOR,): 0.3, (TARGET, GENERATOR): 0.25}
+SIDES: Final = {(TARGET,): 0.48, (GENERATOR,): 0.32, (TARGET, GENERATOR): 0.2}
 """Whose faults a world has. Where both are at fault, two outcomes are allowed, so such worlds prove less."""
+
+_SECOND_COPIES: Final = ("double", "redeliver")
+_MISSING: Final = ("lose-acknowledged", "lose-copy")
+_LATE: Final = ("slow-delivery", "no-delivery")
+_OWN_DELAYS: Final = ("pause", "slow-send", "slow-read")
+TOGETHER: Final[dict[str, tuple[str, ...]]] = {
+    # A second copy counts like one that is missing, or late, where a rule compares sums.
+    **dict.fromkeys(_SECOND_COPIES, (*_MISSING, *_LATE)),
+    **dict.fromkeys(_LATE, _SECOND_COPIES),
+    **dict.fromkeys(_MISSING, (*_SECOND_COPIES, *_OWN_DELAYS)),
+    # A latency is the target's and the generator's, and what never came has none.
+    **dict.fromkeys(("lose-unanswered", "reject"), _OWN_DELAYS),
+    **dict.fromkeys(_OWN_DELAYS, (*_MISSING, "lose-unanswered", "reject", "latency")),
+}
+"""Kind of fault → kinds that one rule of a verdict looks at together with it."""
+OFTEN_TOGETHER: Final = 0.5
+"""Share of the worlds with such a fault in which the next one is of these kinds."""
+OF_BACKLOGS: Final = 6
+"""How many times as often faults of second, missing and late copies come with a backlog, whose size is a difference of sums."""
+
+LASTING: Final = (
+    "latency", "stall", "throttle", *_LATE, "cut-resend", "cut-lose", "restart", "forget",
+)  # fmt: skip
+"""Kinds that may last into the drain."""
+STRONG: Final = 0.15
+"""Share of the faults that strike a large part of the load, for the rest of it."""
+STRONG_TOGETHER: Final = 0.4
+"""The same of a fault that is drawn for the one before."""
+STRONG_OF_BACKLOGS: Final = 0.6
+"""The same with a backlog, of which some messages may always be left."""
+INTO_DRAIN: Final = 0.15
+"""Share of these faults that do."""
+LATE_INTO_DRAIN: Final = 0.45
+"""The same of late deliveries, which a drain is there for."""
 
 IMPOSSIBLE: Final = frozenset(
     {
@@ -120,7 +157,10 @@ def draw(seed: int, without: Set[str] = frozenset()) -> World:
     length = max(load.warmup + load.duration for load in loads)
     if "search" in features:
         length *= 6
-    faults = _Faults(seed, tag, loads[0], workers, length, without).draw()
+    drawn = _Faults(seed, tag, loads[0], workers, length, without)
+    faults = drawn.draw()
+    if drawn.drain > loads[0].drain:
+        loads[0].keys["drainTimeout"] = span(drawn.drain)
     if "search" in features and tag != "calm":
         faults = (*faults, _limit(seed, loads[0], without))
     faults = tuple(fault for fault in faults if fault is not None)
@@ -145,6 +185,10 @@ def _features(seed: int, without: Set[str]) -> Features:
         excluded = any(other in chosen for other in EXCLUDED_BY.get(name, ()))
         if drawn and name not in without and not excluded:
             chosen.append(name)
+    for name in tuple(chosen):
+        chosen += [
+            other for other in WITH.get(name, ()) if other not in chosen and other not in without
+        ]
     return tuple(chosen)
 
 
@@ -227,8 +271,8 @@ def _workers(seed: int, features: Features, hosts: tuple[Host, ...]) -> tuple[st
         number = die.randint(9, 16)
     elif "workers" in features:
         number = die.weighted({2: 0.5, 3: 0.2, 4: 0.2, die.randint(5, 8): 0.1})
-    if "several-workloads" in features or "search" in features:
-        # Each worker takes part in each workload, and in each step of a search.
+    if {"several-workloads", "search", "long"} & set(features):
+        # Each worker takes part in each workload, and in each step of a search, and costs CPU time for each second.
         number = min(number, 3)
     names = [host.name for host in hosts]
     if not names:
@@ -264,6 +308,10 @@ class _Faults:
         self._workers = workers
         self._length = length
         self._without = without
+        self.drain = 0
+        """ns: the drain has to last so long, for what the faults hold back."""
+        self._is_backlog = "consumerBacklogSizeGB" in load.keys
+        self._strong = STRONG_OF_BACKLOGS if self._is_backlog else STRONG
 
     def draw(self) -> tuple[Fault, ...]:
         if self._tag == "calm":
@@ -271,23 +319,49 @@ class _Faults:
         die = dice(self._seed, "faults")
         sides = die.weighted(SIDES)
         possible = SURVIVED if self._tag == "stormy" else tuple(FAULTS)
-        kinds = [
-            kind for kind in possible if KINDS[kind].side in sides and kind not in self._without
-        ]
-        kinds = [kind for kind in kinds if kind not in self._impossible()]
+        impossible = {*self._impossible(), *self._without}
+        kinds = [kind for kind in possible if KINDS[kind].side in sides and kind not in impossible]
         number = die.weighted({1: 0.45, 2: 0.25, 3: 0.15, 4: 0.08, 6: 0.05, 8: 0.02})
-        weights = {kind: FAULTS[kind] for kind in kinds}
-        faults = []
-        for index in range(number):
-            faults.append(self._fault(die.weighted(weights), dice(self._seed, "fault", index)))
-            if faults[-1].kind in ONCE:
-                del weights[faults[-1].kind]
-            if index == 0 and die.chance(0.3) and faults[0].kind not in ONCE:
-                # One kind several times: some defects need it again.
-                weights = {faults[0].kind: 1}
+        faults: list[Fault] = []
+        following = kinds
+        for index in range(max(number, len(sides))):
+            candidates = following
+            if index == 1:
+                candidates, following = self._second(faults[0].kind, kinds, sides, die)
+            weights = self._weights(candidates, faults)
             if not weights:
                 break
+            strong = self._strong
+            if index == 1 and candidates[0] in TOGETHER.get(faults[0].kind, ()):
+                strong = STRONG_TOGETHER
+            kind = die.weighted(weights)
+            faults.append(self._fault(kind, dice(self._seed, "fault", index), strong))
         return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+    def _second(
+        self, first: str, kinds: list[str], sides: tuple[str, ...], die: Dice
+    ) -> tuple[list[str], list[str]]:
+        """Return the kinds of which the second fault may be, and those of all further ones."""
+        others = [kind for kind in kinds if KINDS[kind].side != KINDS[first].side]
+        candidates = others if len(sides) > 1 and others else kinds
+        together = [kind for kind in candidates if kind in TOGETHER.get(first, ())]
+        if die.chance(OFTEN_TOGETHER) and together:
+            return together, kinds
+        if die.chance(0.3) and first not in ONCE and candidates is kinds:
+            # One kind several times: some defects need it again.
+            return [first], [first]
+        return candidates, kinds
+
+    def _weights(self, kinds: list[str], faults: list[Fault]) -> dict[str, float]:
+        """Return the kinds that may be drawn next, with their weights."""
+        drawn = {fault.kind for fault in faults}
+        weights: dict[str, float] = {
+            kind: FAULTS[kind] for kind in kinds if kind not in ONCE or kind not in drawn
+        }
+        if self._is_backlog:
+            for kind in weights.keys() & {*_SECOND_COPIES, *_MISSING, *_LATE}:
+                weights[kind] *= OF_BACKLOGS
+        return weights
 
     def _impossible(self) -> Set[str]:
         """Return the kinds that would change nothing with this load."""
@@ -300,7 +374,12 @@ class _Faults:
             kinds.add("early-delivery")
         return kinds
 
-    def _fault(self, kind: str, die: Dice) -> Fault:
+    def _fault(self, kind: str, die: Dice, strong: float) -> Fault:
+        into_drain = LATE_INTO_DRAIN if kind in _LATE else INTO_DRAIN
+        if kind in LASTING and die.chance(into_drain):
+            return self._into_drain(kind, die)
+        if "share" in KINDS[kind].values and die.chance(strong):
+            return self._lasting(kind, die)
         at = die.weighted(
             {
                 round(die.uniform(0, self._length)): 0.75,
@@ -316,6 +395,27 @@ class _Faults:
             duration=self._duration(kind, die),
             values=self._values(kind, die),
         )
+
+    def _lasting(self, kind: str, die: Dice) -> Fault:
+        """Return a fault that strikes a large part of the messages until the end of the world."""
+        values = {**self._values(kind, die), "share": significant(die.between(0.1, 1))}
+        at = die.choice([0, round(die.uniform(0, self._length / 2))])
+        return Fault(kind=kind, at=at, duration=None, values=values)
+
+    def _into_drain(self, kind: str, die: Dice) -> Fault:
+        """Return a fault that begins before the end of the load, and whose effect ends before that of the drain, or a little later."""
+        before = round(die.between(10 * MS, min(self._length, SECOND)))
+        further = round(die.uniform(0, 1.1) * self._load.drain)
+        if kind in _LATE and die.chance(0.6):
+            # What comes late comes in time for the drain, which is as long as that.
+            further = round(die.between(0.3, 3) * SECOND)
+            self.drain = max(self.drain, further + 2 * SECOND)
+        values = self._values(kind, die)
+        duration = before + further
+        if kind == "slow-delivery":
+            values["by"] = duration
+            duration = before
+        return Fault(kind=kind, at=self._length - before, duration=duration, values=values)
 
     def _duration(self, kind: str, die: Dice) -> int | None:
         if kind in INSTANTS:
@@ -400,6 +500,7 @@ def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
         latency=target.up + target.store + target.down,
         faults=widest_fault(delays),
         calm=tag == "calm",
+        counts=tuple(COUNTED_BY[fault.kind] for fault in faults if fault.kind in COUNTED_BY),
     )
 
 

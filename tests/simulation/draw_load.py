@@ -35,7 +35,7 @@ class Load:
 
     :param keys: of the profile. :param duration: ns, of the measured phase, or of a step of a search. :param messages: due in it.
     :param stages: ``(duration, messages)`` of each. :param buckets: key of a size range → share of the messages.
-    :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``.
+    :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``. :param drain: ns, ``drainTimeout``.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -50,6 +50,7 @@ class Load:
     stages: list[tuple[int, float]] = field(default_factory=list)
     buckets: dict[str, float] = field(default_factory=dict)
     longest_delay: int = 0
+    drain: int = 30 * SECOND
 
     @property
     def rate(self) -> float:
@@ -92,7 +93,7 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
 def _clients(load: Load, features: Features, die: Dice) -> None:
     streams = die.weighted({1: 0.25, die.whole(2, 8): 0.5, die.whole(9, 64): 0.25})
     if "many-streams" in features:
-        streams = die.whole(100, 20_000)
+        streams = die.weighted({die.whole(100, 4_999): 0.5, die.whole(5_000, 20_000): 0.5})
     load.topics = die.whole(1, streams)
     load.producers = max(streams // load.topics, 1)
     if "producer-only" in features:
@@ -158,8 +159,8 @@ def _amount(load: Load, features: Features, die: Dice) -> None:
     if {"many-workers", "many-streams"} & set(features):
         longest = 3
     seconds = die.between(0.5, longest)
-    if "drift" in features:
-        seconds = die.between(10, 15)
+    if {"drift", "long"} & set(features):
+        seconds = die.between(10, 12)
     load.duration = round(seconds * 10) * 100 * MS
     if "windows" in features or die.chance(0.5):
         load.duration = max(round(seconds), 1) * SECOND
@@ -167,7 +168,8 @@ def _amount(load: Load, features: Features, die: Dice) -> None:
         load.warmup = round(die.between(0.1, 2) * 10) * 100 * MS
         load.keys["warmupDuration"] = span(load.warmup)
     if die.chance(0.9):
-        load.keys["drainTimeout"] = span(round(die.between(0.2, 5) * 10) * 100 * MS)
+        load.drain = round(die.between(0.2, 6) * 10) * 100 * MS
+        load.keys["drainTimeout"] = span(load.drain)
 
 
 def _sizes(load: Load, features: Features, die: Dice) -> None:
@@ -265,7 +267,7 @@ def _backlog(load: Load, die: Dice) -> None:
     load.keys["producerRate"] = rate
     load.keys["consumerBacklogSizeGB"] = significant(die.between(3, 20) * under_way / 1024**3, 4)
     load.keys["backlogDrainRatio"] = die.choice([1.0, 0.9, 0.5])
-    load.keys["backlogDrainTimeout"] = span(die.choice([2, 5, 20]) * SECOND)
+    load.keys["backlogDrainTimeout"] = span(die.choice([2, 3, 8]) * SECOND)
 
 
 def _search(load: Load, features: Features, die: Dice) -> None:
@@ -273,6 +275,13 @@ def _search(load: Load, features: Features, die: Dice) -> None:
     copies = max(load.subscriptions, 1)
     most = max(MOST_DELIVERIES / copies / 8, 10)
     hold = die.choice([500, 1_000, 2_000]) * MS
+    confirm = hold * die.choice([1, 2])
+    precision = die.choice(["10%", "20%", "50%"])
+    if "long-steps" in features:
+        # Workers follow a change after two seconds: shorter steps never end early. Few steps, because each costs CPU time.
+        hold = confirm = 6 * SECOND
+        precision = "50%"
+        most *= 2
     top = max(significant(most * SECOND / hold), 2.0)
     start = max(significant(top / die.between(2, 16)), 1.0)
     unit = ""
@@ -283,9 +292,9 @@ def _search(load: Load, features: Features, die: Dice) -> None:
         "start": f"{start}{unit}" if unit else start,
         "max": f"{top}{unit}" if unit else top,
         "hold": span(hold),
-        "confirm": span(hold * die.choice([1, 2])),
+        "confirm": span(confirm),
         "warmup": span(die.choice([100, 500]) * MS),
-        "precision": die.choice(["10%", "20%", "50%"]),
+        "precision": precision,
         "repeats": die.choice([1, 2]),
     }
     load.keys["producerRate"] = 0
@@ -299,7 +308,9 @@ def _window(load: Load, features: Features, die: Dice, slowest: float | None) ->
     """Draw the messages that a stream may have in flight. :param slowest: seconds of a message that must never wait; None: it may."""
     driver: dict[str, Any] = {}
     if "small-window" in features:
-        window = die.weighted({1: 0.2, die.whole(2, 50): 0.8})
+        # A window that a fault of 20 ms to 1 s fills.
+        filling = round(load.rate / (load.topics * load.producers) * die.between(0.02, 1))
+        window = die.weighted({1: 0.2, die.whole(2, 50): 0.4, max(filling, 1): 0.4})
         fails = die.chance(0.2)
         if slowest is not None:
             # Rates of stages are up to four times the mean; all messages of a stream may be due at once.
@@ -401,14 +412,15 @@ def _delays(load: Load, die: Dice) -> None:
         load.keys["deliverAt"] = span(longest)
     load.longest_delay = longest
     if "drainTimeout" in load.keys:
-        load.keys["drainTimeout"] = span(longest + 2 * SECOND)
+        load.drain = longest + 2 * SECOND
+        load.keys["drainTimeout"] = span(load.drain)
 
 
 def _skew(load: Load, features: Features, die: Dice) -> None:
     if not 1 < load.topics <= 20:
         return
     section: dict[str, Any] = {}
-    kind = die.choice(["weights", "zipf", "swing", "sizes"])
+    kind = die.weighted({"weights": 1, "zipf": 1, "swing": 2, "sizes": 1})
     if kind in ("weights", "sizes"):
         section["weights"] = [die.whole(1, 20) for _ in range(load.topics)]
     else:

@@ -20,8 +20,11 @@ STATISTICS: Final[dict[str, int]] = {
 }  # fmt: skip
 """Statistic → samples that it needs: ten beyond the percentile."""
 
+RISING: Final = ("p50", "p75", "p90", "p95")
+"""Percentiles that the steps of a search have samples for."""
+
 LATENCIES: Final[dict[str, float]] = {
-    "endToEndLatency": 5, "publishLatency": 3, "sendDelay": 1.5, "receiveLag": 0.7, "broadcastCompletion": 4, "broadcastSpread": 2,
+    "endToEndLatency": 5, "publishLatency": 3, "sendDelay": 1.5, "receiveLag": 0.7, "broadcastCompletion": 4, "broadcastSpread": 4,
     "lateness": 3, "earliness": 2, "deliveryGap": 1,
 }  # fmt: skip
 """Metric → its weight where it applies."""
@@ -30,6 +33,13 @@ COUNTS: Final[dict[str, float]] = {
     "loss": 3, "duplicates": 2, "outOfOrder": 1.5, "failed": 2, "corrupt": 1.5, "dropped": 2, "foreign": 1, "silent": 1,
 }  # fmt: skip
 SHARES: Final[dict[str, float]] = {"throughput": 3, "sent": 2}
+
+COUNTED_BY: Final[dict[str, str]] = {
+    "lose-acknowledged": "loss", "lose-copy": "loss", "forget": "loss", "reject": "failed", "lose-unanswered": "failed", "cut-lose": "failed",
+    "double": "duplicates", "redeliver": "duplicates", "cut-resend": "duplicates", "restart": "duplicates", "corrupt-body": "corrupt",
+    "corrupt-head": "corrupt", "foreign": "foreign", "misrouted": "foreign",
+}  # fmt: skip
+"""Kind of fault → the metric that counts what it does."""
 
 WINDOWED: Final = (
     "endToEndLatency", "publishLatency", "sendDelay", "receiveLag", "broadcastCompletion", "broadcastSpread", "lateness", "earliness",
@@ -50,12 +60,13 @@ class Scales:
     """Sizes that objectives are drawn around.
 
     :param latency: ns of a message without faults. :param faults: ns by which the world's faults delay something.
-    :param calm: every objective must be met: only loose ones.
+    :param counts: metrics that count what the world's faults do. :param calm: every objective must be met: only loose ones.
     """
 
     latency: float
     faults: tuple[int, ...]
     calm: bool
+    counts: tuple[str, ...] = ()
 
 
 class Author:
@@ -79,6 +90,8 @@ class Author:
         if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
             # Of few messages the last one, still under way at the end, is a large share.
             slo["throughput"] = percent(0.2)
+        if "search" in self._features and self._often():
+            self._rise(slo)
         if "tolerances" in self._features:
             self._tolerate(slo)
         if "buckets" in self._features and load.buckets:
@@ -98,6 +111,14 @@ class Author:
                     stage["slo"] = section
         if "abort" in self._features:
             self._abort()
+
+    def _rise(self, slo: dict[str, Any]) -> None:
+        """Bound a percentile that rises with the load, which is what a search is about."""
+        samples = self._samples("endToEndLatency", self._load.messages)
+        fit = [name for name in RISING if STATISTICS[name] <= samples * 0.7]
+        if fit and "endToEndLatency" in self._metrics():
+            bound = span(self._scale("endToEndLatency", self._load.duration))
+            slo.setdefault("endToEndLatency", {})[self._die.choice(fit)] = bound
 
     def _often(self) -> bool:
         return self._scales.calm or self._die.chance(0.7)
@@ -137,7 +158,7 @@ class Author:
         if load.pauses:
             absent.append("deliveryGap")
         if "backlog" in features:
-            candidates["backlogDrain"] = 6
+            candidates["backlogDrain"] = 30
         return {metric: weight for metric, weight in candidates.items() if metric not in absent}
 
     def _chosen(self, candidates: dict[str, float]) -> list[str]:
@@ -242,11 +263,24 @@ class Author:
         return percent(self._die.choice([0.99, 0.97, 0.95, 0.9, 0.75, 0.5, 0.2]))
 
     def _tolerate(self, slo: dict[str, Any]) -> None:
-        """Allow some of what the implicit objectives forbid."""
-        for metric in self._die.some([metric for metric in self._metrics() if metric in COUNTS], 5):
+        """Allow some of what the implicit objectives forbid, and often what the world's faults do."""
+        load = self._load
+        counts = [metric for metric in self._metrics() if metric in COUNTS]
+        for metric in self._die.some(counts, 5):
             if metric != "outOfOrder":
                 slo[metric] = percent(self._die.between(0.01, 0.9))
-        if "throughput" in self._metrics() and self._die.chance(0.7):
+        does_allow = bool(self._scales.counts) and self._die.chance(0.7)
+        if does_allow:
+            for metric in self._scales.counts:
+                if metric in counts:
+                    slo[metric] = percent(self._die.uniform(0.3, 0.95))
+            if "endToEndLatency" in self._metrics():
+                # The maximum is that of what came, if what is missing is allowed.
+                latency = slo.setdefault("endToEndLatency", {})
+                latency.setdefault(
+                    "max", self._latency_bound("endToEndLatency", "max", load.duration)
+                )
+        if "throughput" in self._metrics() and (does_allow or self._die.chance(0.7)):
             slo["throughput"] = percent(self._die.choice([0.1, 0.5, 0.8]))
         if self._die.chance(0.5):
             slo["sent"] = percent(self._die.choice([0.1, 0.5, 0.8]))

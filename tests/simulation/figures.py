@@ -13,12 +13,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.facts import rate_of
+from simulation.world import MS
 
 if TYPE_CHECKING:
     from simulation.facts import Facts
 
 RESOLUTION: Final = 0.0011
 """Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
+
+MOST_DRIFT: Final = 500e-6
+"""Seconds per second by which a clock may drift or be slewed (docs/decisions/050)."""
 
 Interval = tuple[float, float]
 NEVER: Final = (math.inf, math.inf)
@@ -247,10 +251,21 @@ def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
     if metric == "corrupt" and facts.begin == facts.phase.start and facts.end == facts.phase_end:
         return facts.damaged, facts.damaged + facts.heads, deliveries
     if metric == "sent" and facts.offered is not None:
-        surely = sum(sent.at < facts.end - facts.error for sent in facts.messages)
-        maybe = sum(sent.at < facts.end + facts.error for sent in facts.messages)
+        slack = _error_of_the_end(facts)
+        surely = sum(sent.at < facts.end - slack for sent in facts.messages)
+        maybe = sum(sent.at < facts.end + slack for sent in facts.messages)
         return surely, maybe, offered
     return None
+
+
+def _error_of_the_end(facts: Facts) -> float:
+    """Return by how much a worker may be wrong about the end of the phase, ns.
+
+    It reads its clock by what was known of it before the load; until the end the offset may change further (docs/decisions/050).
+    """
+    if not facts.error:
+        return 0
+    return facts.error + MOST_DRIFT * (facts.end - facts.phase.start) + MS
 
 
 def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -22,8 +23,15 @@ from simulation.draw import draw
 from simulation.judge_world import judge
 from simulation.mutants import MUTANTS, Mutant, applied, named
 
-SEEDS: Final = 4_000
-"""Seeds that are looked through for worlds of a class."""
+SEEDS: Final = 2_000
+"""Worlds of an ordinary run, of which those of a mutant's classes are played."""
+
+
+MOST_NAMED: Final = 2
+"""Rules that are named in a row of the table."""
+
+HEAD: Final = """| mutant | list | rules that are violated | worlds of its classes played | world of an ordinary run |
+|---|---|---|---|---|"""
 
 
 @dataclass(kw_only=True)
@@ -43,6 +51,15 @@ class Hunt:
     unclean: list[int] = field(default_factory=list)
     seconds: float = 0.0
 
+    def row(self, first: int) -> str:
+        """Return the result as a row of the table in docs/decisions/057. :param first: seed of the ordinary run."""
+        found = "not found"
+        place = ""
+        if self.seed is not None:
+            found = ", ".join(self.rules[:MOST_NAMED])
+            place = str(self.seed - first + 1)
+        return f"| {self.name} | {self.source} | {found} | {self.worlds} | {place} |"
+
     def line(self) -> str:
         """Return the result as text."""
         found = f"after {self.worlds} worlds: {', '.join(self.rules)} (world {self.seed})"
@@ -50,6 +67,11 @@ class Hunt:
             found = f"NOT in {self.worlds} worlds, {self.calls} calls"
         unclean = f"; violate without it: {self.unclean}" if self.unclean else ""
         return f"{self.name:45}  {self.source:12}  {found}{unclean}  [{self.seconds:.0f} s]"
+
+
+@cache
+def _classes(seed: int) -> frozenset[str]:
+    return frozenset(classes(draw(seed)))
 
 
 def seeds_of(mutant: Mutant, first: int) -> Iterator[int]:
@@ -60,7 +82,7 @@ def seeds_of(mutant: Mutant, first: int) -> Iterator[int]:
     by_list: list[list[int]] = [[] for _ in mutant.likely]
     seen: set[int] = set()
     for seed in range(first, first + SEEDS):
-        belongs_to = set(classes(draw(seed)))
+        belongs_to = _classes(seed)
         for number, names in enumerate(mutant.likely):
             if belongs_to.issuperset(names):
                 by_list[number].append(seed)
@@ -104,13 +126,15 @@ def _hunt(arguments: tuple[str, int, int]) -> Hunt:
 
 
 def hunt_all(only: str, worlds: int, first: int, jobs: int) -> int:
-    """Hunt the mutants, print a line for each, and return the exit status. :param only: part of their names."""
+    """Hunt the mutants, print a line for each and a table, and return the exit status. :param only: part of their names."""
     os.environ["PYTHONHASHSEED"] = HASH_SEED
     chosen = [mutant.name for mutant in MUTANTS if only in mutant.name]
-    found = 0
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
+    results: dict[str, Hunt] = {}
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=10) as pool:
         for result in pool.imap_unordered(_hunt, [(name, worlds, first) for name in chosen]):
-            found += result.seed is not None
+            results[result.name] = result
             print(result.line(), flush=True)
+    found = sum(result.seed is not None for result in results.values())
+    print("\n".join([HEAD, *(results[name].row(first) for name in chosen)]))
     print(f"{found} of {len(chosen)} mutants found")
     return 0 if found == len(chosen) else 1

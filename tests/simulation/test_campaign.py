@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from simulation.campaign import Campaign, Job, Report, Worker, belongs, drawn, grown, text_of
+from simulation.campaign import (
+    JAVA,
+    Campaign,
+    Job,
+    Report,
+    Spark,
+    Worker,
+    belongs,
+    drawn,
+    grown,
+    text_of,
+)
 from simulation.draw import draw
+from simulation.truth import Played, Truth
 from simulation.world import world_from
 
 
@@ -28,6 +41,18 @@ def test_a_class_is_named_with_or_without_its_group() -> None:
 def test_a_document_is_written_as_it_is_read() -> None:
     document = draw(7).document()
     assert world_from(yaml.safe_load(text_of(document))).document() == document
+
+
+def test_a_world_without_results_leaves_spark_to_the_next_one(tmp_path: Path) -> None:
+    spark = Spark(tmp_path)
+    lost = Played(
+        world=replace(draw(1), seed=500), truth=Truth(), outcome="no data", results=None, run=None, error="lost", folder=tmp_path, ended=0,
+        events="", cpu=0.0,
+    )  # fmt: skip
+    measured = replace(lost, world=replace(draw(1), seed=501), results={}, outcome="met")
+    assert spark.selects(lost, with_java=True) == ()
+    assert spark.selects(measured, with_java=False) == (JAVA,)
+    assert spark.selects(measured, with_java=False) == ()
 
 
 def worker(files: int, blocks: int, done: int) -> Worker:

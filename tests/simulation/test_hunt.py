@@ -62,3 +62,9 @@ def test_a_mutant_that_no_world_finds_was_hunted_in_all(monkeypatch: pytest.Monk
 def test_a_result_names_the_mutant_and_the_rule() -> None:
     result = Hunt(name=NAME, source=named(NAME).source, worlds=2, seed=9, rules=("counts.lost",))
     assert "after 2 worlds: counts.lost (world 9)" in result.line()
+    assert result.row(first=5) == f"| {NAME} | more | counts.lost | 2 | 5 |"
+
+
+def test_a_row_says_that_no_world_finds_a_mutant() -> None:
+    result = Hunt(name=NAME, source=named(NAME).source, worlds=7)
+    assert result.row(first=1) == f"| {NAME} | more | not found | 7 |  |"

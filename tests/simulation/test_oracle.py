@@ -336,6 +336,43 @@ def test_a_peak_that_was_missed_is_found(tmp_path: Any) -> None:
     assert "peak" in rules(check_truth(wrong))
 
 
+def peak(*steps: tuple[int, str, str]) -> dict[str, Any]:
+    """Return a peak of 20/s. :param steps: rate, purpose, outcome."""
+    return {
+        "rate": 20,
+        "steps": [
+            {"rate": rate, "purpose": purpose, "outcome": outcome}
+            for rate, purpose, outcome in steps
+        ],
+    }
+
+
+CONFIRMED = (20, "confirm", "met")
+
+
+@pytest.mark.parametrize(
+    ("votes", "found"),
+    [
+        (["met", "missed", "met"], False),
+        (["missed", "met"], True),
+        (["missed", "met", "missed"], True),
+    ],
+)
+def test_a_peak_above_a_rate_that_did_not_hold_is_found(
+    played: Played, votes: list[str], found: bool
+) -> None:
+    below = [(10, "repeat", vote) for vote in votes]
+    wrong = changed(played, "peak", value=peak(*below, CONFIRMED))
+    assert ("peak" in rules(check_truth(wrong))) is found
+
+
+def test_the_last_confirmation_decides_whether_a_rate_held(played: Played) -> None:
+    held = changed(played, "peak", value=peak((20, "bisect", "missed"), CONFIRMED))
+    assert "peak" not in rules(check_truth(held))
+    broken = changed(played, "peak", value=peak((20, "bisect", "met"), (20, "confirm", "missed")))
+    assert "peak" in rules(check_truth(broken))
+
+
 def test_a_search_with_too_low_a_rate_for_its_percentiles_does_not_begin(tmp_path: Any) -> None:
     profile = simple(**SEARCH, slo={"endToEndLatency": {"p99.5": "1s"}})
     del profile["testDuration"]

@@ -30,7 +30,17 @@ from pytest_loadtest.report import terminal
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.junit import junit_properties
-from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, WIDTH, sparkline, summary_lines
+from pytest_loadtest.report.terminal import (
+    ASCII_BLOCKS,
+    BLOCKS,
+    MOST_LINES,
+    WIDTH,
+    brief_lines,
+    quiet_lines,
+    session_line,
+    sparkline,
+    summary_lines,
+)
 from pytest_loadtest.values.quantities import MILLISECOND, format_count
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
@@ -443,3 +453,85 @@ def test_no_name_acts_on_the_terminal() -> None:
     )
     assert "profile a\\x1b[2Jb\\rc\\u202e ·" in found[0]
     assert "  target     x 1\\x07 ()" in found
+
+
+MET = {"endToEndLatency": {"p99": "25ms"}}
+SCALE = {"scale": 0.01, "scaling": {"rate": "2.50 M → 2 000 msg/s"}}
+
+
+def test_a_met_run_has_two_lines() -> None:
+    found = brief_lines(document(section=MET))
+    assert found[0] == "✓ loadtests/test_smoke.py::test_smoke · profile smoke · MET"
+    figures, tightest = found[1].split(" · ")
+    assert figures == "  10.0 k msg/s, end-to-end p50 10.5 ms, p99 19.8 ms, lost 0"
+    assert tightest == "tightest endToEndLatency.p99 19.8 ms <= 25.0 ms, 20.7 % to spare"
+    assert len(found) == 2
+
+
+def test_what_a_met_run_has_changed_is_always_printed() -> None:
+    facts = {
+        **SCALE,
+        "notes": ("a note",),
+        "driver": {**FACTS.driver, "not_applied": {"ackTimeout": "no such setting"}},
+    }
+    found = brief_lines(document(section=MET, facts=facts))
+    assert found[0].endswith(" · MET · SCALED ×0.01 (rate 2.50 M → 2 000 msg/s)")
+    said = ["  note       a note", "  not set    ackTimeout: no such setting"]
+    assert found[2:] == said
+    assert quiet_lines(document(section=MET, facts=facts))[1:] == said
+
+
+def test_a_missed_run_begins_with_its_misses_and_is_short() -> None:
+    lost = tuple(
+        Lost(stream=3, topic=0, subscription=0, first=at, last=at) for at in range(0, 100, 2)
+    )
+    found = brief_lines(
+        document(
+            counts={"lost": 50, "received": 99_950},
+            lost=lost,
+            facts={"broker": RESTARTED, "notes": tuple(f"note {n}" for n in range(8))},
+        )
+    )
+    assert len(found) == MOST_LINES
+    assert [line.split()[1] for line in found if line.lstrip().startswith("✗")] == [
+        "loadtests/test_smoke.py::test_smoke",
+        "loss",
+        "endToEndLatency.p99",
+    ]
+    assert found[-2].endswith(" more lines with -v")
+    assert found[-1].startswith("  results ")
+
+
+def test_a_run_with_more_notes_than_lines_keeps_all_of_them() -> None:
+    notes = tuple(f"note {n}" for n in range(2 * MOST_LINES))
+    found = brief_lines(document(facts={"notes": notes}))
+    assert [line.split("note", 1)[1].strip() for line in found if "  note  " in line] == list(notes)
+
+
+def test_a_run_without_measurements_has_its_cause_in_the_brief_summary() -> None:
+    verdict = Verdict(outcome=Outcome.NO_DATA, findings=(), reasons=("worker gw1 died",))
+    broken = build_document(FACTS, verdict, None)
+    assert brief_lines(broken)[:2] == [
+        "? loadtests/test_smoke.py::test_smoke · profile smoke · NO DATA",
+        "  because    worker gw1 died",
+    ]
+    assert quiet_lines(broken) == brief_lines(broken)[:2]
+
+
+def test_a_met_run_without_notes_is_only_in_the_line_of_the_session() -> None:
+    met = document(section=MET)
+    assert quiet_lines(met) == []
+    assert session_line([met, met, document(facts=SCALE)]) == (
+        "load tests: 1 missed, 2 met; 1 scaled or shortened"
+    )
+
+
+def test_a_met_search_has_its_peak_in_the_brief_summary() -> None:
+    found = brief_lines(document(section=MET, parts={"peak": PEAK}))
+    assert found[1].startswith("  peak 19 843 msg/s, held for ")
+
+
+def test_the_brief_summary_can_be_shown_in_ascii() -> None:
+    for run in (document(section=MET), document()):
+        for line in (*brief_lines(run, unicode=False), *quiet_lines(run, unicode=False)):
+            assert line.isascii()
