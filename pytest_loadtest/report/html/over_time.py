@@ -163,7 +163,7 @@ _KINDS: Final = {
 }
 
 
-def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart]]:
+def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart | None]]:
     """Draw latencies of each ten seconds that are not kept for each second."""
     intervals = measured.intervals
     if len(intervals) < 2:
@@ -176,9 +176,7 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
         summary = _sentence(_duration_ranges(lines))
         axis = Axis(title.lower(), "ns", "log")
         whole_title = f"{title} of each ten seconds"
-        chart = make_chart("lines", whole_title, run, summary, TIME, axis, xs, lines)
-        if chart is not None:
-            yield kind, chart
+        yield kind, make_chart("lines", whole_title, run, summary, TIME, axis, xs, lines)
 
 
 # Latency over time from the histograms of its blocks: a heat map, and the percentiles of each

@@ -28,6 +28,7 @@ from pytest_loadtest.report.html.blocks import (
     Chapter,
     ChartFigure,
     Fold,
+    Listing,
     Paragraph,
     RunPage,
     Verbatim,
@@ -98,16 +99,16 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
         run_page(f"run-{number}", run, baseline_charts(run))
         for number, run in enumerate(results.runs, 1)
     ]
+    unreadable = [Listing("Results that cannot be read", results.unreadable)]
     return render_page(
         pages,
         [
-            Chapter("overview", "Runs", list(overview.overview_blocks(results))),
+            Chapter("overview", "Runs", unreadable if results.unreadable else ()),
             *comparison.trend_chapters(series, skipped),
         ],
         [overview.environment_chapter(results)],
         title=_title(results),
         made=_maker(results),
-        outcomes=overview.session_outcome(results),
     )
 
 
@@ -119,8 +120,7 @@ def render_page(
 ) -> str:
     """Return the page of these runs, with chapters before and after them.
 
-    :param head: the texts ``title``, ``made`` (a sentence about the program that made the page) and
-        ``outcomes``.
+    :param head: the texts ``title``, and ``made``: a sentence about the program that made the page.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -173,7 +173,7 @@ def baseline_charts(run: ReadRun) -> dict[str, Chart]:
     document = None if recorded is None else recorded.find(run.document)
     if document is None or isinstance(document, str):
         return {}
-    charts = _named_charts(run_page("", replace(run, document=document)).chapters)
+    charts = _named_charts(run_page("", replace(run, document=document), {}).chapters)
     return {name[1:]: chart for name, chart in charts.items() if chart["kind"] != "heat"}
 
 
@@ -204,12 +204,9 @@ def _embedded(document: dict[str, Any]) -> str:
 
 def _title(results: ResultSet) -> str:
     sessions = sorted({run.session for run in results.runs} - {""})
-    match sessions:
-        case []:
-            return "Load tests"
-        case [session]:
-            return f"Load tests · {session}"
-    return f"Load tests · {len(sessions)} sessions"
+    if len(sessions) > 1:
+        return f"Load tests · {len(sessions)} sessions"
+    return " · ".join(["Load tests", *sessions])
 
 
 def _maker(results: ResultSet) -> str:
@@ -222,7 +219,7 @@ def _maker(results: ResultSet) -> str:
 # The chapters of one run with their charts, and its bands.
 
 
-def run_page(name: str, run: ReadRun, before: Mapping[str, Chart] | None = None) -> RunPage:
+def run_page(name: str, run: ReadRun, before: Mapping[str, Chart]) -> RunPage:
     """Return the page of one run.
 
     :param before: the charts of its baseline.
@@ -255,7 +252,7 @@ def run_page(name: str, run: ReadRun, before: Mapping[str, Chart] | None = None)
         run=run,
         chapters=chapters,
         bands=over_time.drawn_bands(bands),
-        baseline=before or {},
+        baseline=before,
     )
 
 
