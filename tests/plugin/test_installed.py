@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,23 @@ def test_a_typed_test_of_a_user_passes_mypy_strict(python: Path, tmp_path: Path)
     (tmp_path / "test_typed.py").write_text(TYPED, encoding="utf-8")
     checked = run(python, "-m", "mypy", "--strict", "test_typed.py", cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.14"])
+def test_every_dependency_has_a_wheel_for_aarch64(version: str, tmp_path: Path) -> None:
+    """Installing the package there needs no compiler.
+
+    pyspark has no wheel for any machine: it is Python and jars, and its own needs are asked for.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needs = [need for need in project["dependencies"] if not need.startswith("pyspark")]
+    platforms = [f"--platform=manylinux{year}_aarch64" for year in ("2014", "_2_28")]
+    resolve = (
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
+        *(f"--target={tmp_path}", "--only-binary=:all:", f"--python-version={version}"),
+        *platforms,
+    )
+    if run(*resolve, "annotated-types", cwd=tmp_path).returncode:
+        pytest.skip("no package index answers")
+    done = run(*resolve, *needs, "py4j", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

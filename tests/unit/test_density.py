@@ -11,8 +11,12 @@ import io
 import tokenize
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 PACKAGE = Path(__file__).parents[2] / "pytest_loadtest"
 
@@ -86,8 +90,19 @@ def count_tokens(source: str, tree: ast.Module) -> int:
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node) is not None:
             first = node.body[0]
             docstrings.update(range(first.lineno, (first.end_lineno or 0) + 1))
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    tokens = whole_strings(tokenize.generate_tokens(io.StringIO(source).readline))
     return sum(token.type not in _NO_CODE and token.start[0] not in docstrings for token in tokens)
+
+
+def whole_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.TokenInfo]:
+    """Yield an f-string as one token, which it is up to Python 3.11, and all other tokens."""
+    depth = 0
+    for token in tokens:
+        name = tokenize.tok_name[token.type]
+        if depth == 0:
+            yield token
+        depth += name == "FSTRING_START"
+        depth -= name == "FSTRING_END"
 
 
 def wide_lines(source: str) -> list[int]:

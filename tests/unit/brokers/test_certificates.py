@@ -44,6 +44,7 @@ def greeted(folder: Path, name: str) -> str:
                         "commonName"
                     ]
                 )  # type: ignore[misc]
+                connection.sendall(b".")
         except ssl.SSLError:
             pass  # the client says what is wrong
 
