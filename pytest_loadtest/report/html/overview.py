@@ -10,7 +10,7 @@ from pytest_loadtest.report.html.blocks import Chapter, Fold, Paragraph, Verbati
 from pytest_loadtest.report.sections import run_name
 from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_size
-from pytest_loadtest.values.wording import counted, exact, format_value
+from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
