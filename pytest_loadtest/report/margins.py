@@ -36,7 +36,11 @@ def used_share(finding: FindingEntry) -> float | None:
     if finding.maximum is not None:
         shares.append(_share(finding.observed, finding.maximum))
     if finding.minimum is not None:
-        shares.append(_share_from_below(finding.observed, finding.minimum, finding.unit))
+        # A minimum of 95 % allows 5 %.
+        missing = (finding.minimum, finding.observed)
+        if finding.unit == "ratio":
+            missing = (1 - finding.observed, 1 - finding.minimum)
+        shares.append(_share(*missing))
     return max(shares)
 
 
@@ -44,13 +48,6 @@ def _share(used: float, allowed: float) -> float:
     if allowed > 0:
         return used / allowed
     return math.inf if used > allowed else 0.0
-
-
-def _share_from_below(observed: float, minimum: float, unit: str) -> float:
-    """Compare what is missing: a minimum of 95 % allows 5 %."""
-    if unit == "ratio":
-        return _share(1 - observed, 1 - minimum)
-    return _share(minimum, observed)
 
 
 def bound_text(judged: Judged) -> str:

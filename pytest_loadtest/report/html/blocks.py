@@ -5,14 +5,14 @@ The template selects them by ``block``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pytest_loadtest.report.sections import Absences
 from pytest_loadtest.report.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.find_results import ReadRun
     from pytest_loadtest.report.measurements_section import MeasurementsSection
@@ -95,12 +95,14 @@ class RunPage:
     """The chapters of one run, after its verdict.
 
     :param bands: from :func:`pytest_loadtest.report.html.over_time.drawn_bands`.
+    :param baseline: the charts of its baseline, by the ends of their names.
     """
 
     name: str
     run: ReadRun
     chapters: Sequence[Chapter]
     bands: Sequence[dict[str, Any]] = ()
+    baseline: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def chart_figures(blocks: Iterable[Block]) -> Iterator[ChartFigure]:

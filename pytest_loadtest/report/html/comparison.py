@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import (
         BaselineSection,
         ComparisonSection,
-        FigureEntry,
     )
 
 
@@ -62,12 +61,15 @@ def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 def _figures(section: ComparisonSection) -> Table:
     rows = []
     for row in section.rows:
+        interval = "not known"
+        if row.low is not None:
+            interval = f"{_change(row.low)} to {_change(row.high)}"
         cells = (
             row.name,
             format_figure(row.baseline, row.unit, NOT_MEASURED),
             format_figure(row.now, row.unit, NOT_MEASURED),
             _change(row.change),
-            _interval(row),
+            interval,
             row.better,
         )
         rows.append((*cells, Cell(row.outcome, row.outcome) if row.outcome else "not judged"))
@@ -76,10 +78,6 @@ def _figures(section: ComparisonSection) -> Table:
         noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
     head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
     return Table(caption=f"Figures of both runs; {noise}", head=head, align="<>>>><<", rows=rows)
-
-
-def _interval(row: FigureEntry) -> str:
-    return "not known" if row.low is None else f"{_change(row.low)} to {_change(row.high)}"
 
 
 def _change(change: float | None) -> str:

@@ -168,7 +168,7 @@ def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
         ("due", count_text(deliveries), "deliveries: acked × subscriptions"),
         *_count_rows(measured, inbound=True),
     ]
-    return Table(caption=caption, head=("what", "count", ""), align="<><", rows=rows)
+    return Table(caption=caption, head=("what", "count", "meaning"), align="<><", rows=rows)
 
 
 def _count_rows(measured: MeasurementsSection, *, inbound: bool) -> Iterator[tuple[str, str, str]]:

@@ -42,6 +42,7 @@ def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     :param run: the id of its place on the page.
     """
     number = 0
+    tables: list[Block] = []
     for finding in document.verdict.findings:
         if finding.windows is None:
             continue
@@ -49,7 +50,8 @@ def windows_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         chart = _chart(run, finding, finding.windows)
         if chart is not None:
             yield ChartFigure(f"{run}-windows-{number}", chart)
-        yield from _table(finding, finding.windows)
+        tables += _table(finding, finding.windows)
+    yield from tables
 
 
 def _chart(run: str, finding: FindingEntry, windows: WindowsSection) -> Chart | None:

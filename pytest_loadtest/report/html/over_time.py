@@ -163,7 +163,7 @@ _KINDS: Final = {
 }
 
 
-def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart]]:
+def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[str, Chart | None]]:
     """Draw latencies of each ten seconds that are not kept for each second."""
     intervals = measured.intervals
     if len(intervals) < 2:
@@ -176,9 +176,7 @@ def interval_charts(measured: MeasurementsSection, run: str) -> Iterator[tuple[s
         summary = _sentence(_duration_ranges(lines))
         axis = Axis(title.lower(), "ns", "log")
         whole_title = f"{title} of each ten seconds"
-        chart = make_chart("lines", whole_title, run, summary, TIME, axis, xs, lines)
-        if chart is not None:
-            yield kind, chart
+        yield kind, make_chart("lines", whole_title, run, summary, TIME, axis, xs, lines)
 
 
 # Latency over time from the histograms of its blocks: a heat map, and the percentiles of each
@@ -417,7 +415,7 @@ def events_table(bands: Sequence[Band]) -> Table | None:
     caption = "Events during the load, by time since the start of the measured phase"
     if len(bands) > len(shown):
         caption += f"; {exact(len(bands) - len(shown))} shorter ones are left out"
-    return Table(caption=caption, head=("at", "for", "what", ""), align=">><<", rows=rows)
+    return Table(caption=caption, head=("at", "for", "what", "details"), align=">><<", rows=rows)
 
 
 def _span(band: Band) -> tuple[float, float]:

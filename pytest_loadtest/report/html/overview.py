@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.html.blocks import Chapter, Fold, Listing, Paragraph, Verbatim
-from pytest_loadtest.report.sections import outcome_counts, run_name
+from pytest_loadtest.report.html.blocks import Chapter, Fold, Paragraph, Verbatim
+from pytest_loadtest.report.sections import run_name
 from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_size
-from pytest_loadtest.values.wording import counted, exact, format_value
+from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,23 +18,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import ReadRun, ResultSet
     from pytest_loadtest.report.html.blocks import Block
-
-
-def session_outcome(results: ResultSet) -> str:
-    """Return the outcome of the session in one line: ``2 missed, 1 met of 3``."""
-    outcomes = outcome_counts(run.document for run in results.runs)
-    return f"{outcomes or 'none that can be read'} of {counted(len(results.runs), 'run')}"
-
-
-def overview_blocks(results: ResultSet) -> Iterator[Block]:
-    """Yield what must be known before the table of runs is read."""
-    scaled = [run for run in results.runs if run.document.scale is not None]
-    if scaled:
-        text = f"{len(scaled)} of {counted(len(results.runs), 'run')} scaled or shortened"
-        why = "the shape of the load is kept, but it says nothing about the full load"
-        yield Paragraph(f"{text}: {why}.", "warning")
-    if results.unreadable:
-        yield Listing("Results that cannot be read", results.unreadable)
 
 
 def run_label(run: ReadRun) -> str:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import chain
@@ -27,6 +28,7 @@ from pytest_loadtest.report.html.blocks import (
     Chapter,
     ChartFigure,
     Fold,
+    Listing,
     Paragraph,
     RunPage,
     Verbatim,
@@ -37,7 +39,7 @@ from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values import quantities, wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_loadtest.report.document import RunDocument
@@ -48,7 +50,10 @@ if TYPE_CHECKING:
 
 SCRIPTS: Final = (
     "vendor/uPlot.iife.min.js",
-    *(f"scripts/{name}.js" for name in ("words", "looks", "paint", "plots", "board", "page")),
+    *(
+        f"scripts/{name}.js"
+        for name in ("words", "looks", "paint", "plots", "board", "compare", "page")
+    ),
 )
 STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 
@@ -90,17 +95,20 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
         :func:`pytest_loadtest.report.history.build_trend`.
     :param skipped: number of lines of the history that cannot be read.
     """
-    pages = [run_page(f"run-{number}", run) for number, run in enumerate(results.runs, 1)]
+    pages = [
+        run_page(f"run-{number}", run, baseline_charts(run))
+        for number, run in enumerate(results.runs, 1)
+    ]
+    unreadable = [Listing("Results that cannot be read", results.unreadable)]
     return render_page(
         pages,
         [
-            Chapter("overview", "Runs", list(overview.overview_blocks(results))),
+            Chapter("overview", "Runs", unreadable if results.unreadable else ()),
             *comparison.trend_chapters(series, skipped),
         ],
         [overview.environment_chapter(results)],
         title=_title(results),
         made=_maker(results),
-        outcomes=overview.session_outcome(results),
     )
 
 
@@ -112,8 +120,7 @@ def render_page(
 ) -> str:
     """Return the page of these runs, with chapters before and after them.
 
-    :param head: the texts ``title``, ``made`` (a sentence about the program that made the page) and
-        ``outcomes``.
+    :param head: the texts ``title``, and ``made``: a sentence about the program that made the page.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -144,11 +151,30 @@ def render_page(
 
 def chart_data(chapters: Sequence[Chapter], pages: Sequence[RunPage]) -> dict[str, Any]:
     """Return the data for the script: charts by the name of their place, and the bands by run."""
+    charts = _named_charts(chain(chapters, *(page.chapters for page in pages)))
+    return {
+        "charts": charts,
+        "bands": {page.name: list(page.bands) for page in pages},
+        "baselines": {page.name: page.baseline for page in pages if page.baseline},
+    }
+
+
+def _named_charts(chapters: Iterable[Chapter]) -> dict[str, Chart]:
     charts = {}
-    for chapter in chain(chapters, *(page.chapters for page in pages)):
+    for chapter in chapters:
         for figure in chart_figures(chapter.blocks):
             charts[figure.name] = figure.chart
-    return {"charts": charts, "bands": {page.name: list(page.bands) for page in pages}}
+    return charts
+
+
+def baseline_charts(run: ReadRun) -> dict[str, Chart]:
+    """Return the charts of a run's baseline by the ends of their names, if it can still be read."""
+    recorded = baseline.recorded_baseline(run.document)
+    document = None if recorded is None else recorded.find(run.document)
+    if document is None or isinstance(document, str):
+        return {}
+    charts = _named_charts(run_page("", replace(run, document=document), {}).chapters)
+    return {name[1:]: chart for name, chart in charts.items() if chart["kind"] != "heat"}
 
 
 def content_policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
@@ -178,12 +204,9 @@ def _embedded(document: dict[str, Any]) -> str:
 
 def _title(results: ResultSet) -> str:
     sessions = sorted({run.session for run in results.runs} - {""})
-    match sessions:
-        case []:
-            return "Load tests"
-        case [session]:
-            return f"Load tests · {session}"
-    return f"Load tests · {len(sessions)} sessions"
+    if len(sessions) > 1:
+        return f"Load tests · {len(sessions)} sessions"
+    return " · ".join(["Load tests", *sessions])
 
 
 def _maker(results: ResultSet) -> str:
@@ -196,14 +219,15 @@ def _maker(results: ResultSet) -> str:
 # The chapters of one run with their charts, and its bands.
 
 
-def run_page(name: str, run: ReadRun) -> RunPage:
+def run_page(name: str, run: ReadRun, before: Mapping[str, Chart]) -> RunPage:
     """Return the page of one run.
 
+    :param before: the charts of its baseline.
     :param name: the id of its place on the page, and the prefix of its charts' names.
     """
     document = run.document
     bands = over_time.find_bands(document)
-    summary = [Verbatim("summary", terminal.summary_lines(document))]
+    summary = [Verbatim("lines of the terminal", terminal.summary_lines(document))]
     written = {
         "peak": ("Search for the highest rate", search.search_chapter(name, run)),
         "messages": ("Messages", measurements.messages_chapter(document)),
@@ -223,7 +247,13 @@ def run_page(name: str, run: ReadRun) -> RunPage:
     for key, (title, content) in written.items():
         if blocks := list(content):
             chapters.append(Chapter(f"{name}-chapter-{key}", title, blocks))
-    return RunPage(name=name, run=run, chapters=chapters, bands=over_time.drawn_bands(bands))
+    return RunPage(
+        name=name,
+        run=run,
+        chapters=chapters,
+        bands=over_time.drawn_bands(bands),
+        baseline=before,
+    )
 
 
 def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) -> Iterator[Block]:
@@ -237,9 +267,12 @@ def _over_time(name: str, document: RunDocument, bands: list[over_time.Band]) ->
     else:
         yield from _time_charts(name, measured, document)
     yield from measurements.latency_facts(document)
-    yield over_time.events_table(bands) or Paragraph(
-        "Events during the load: no stage, change, outage, move of topics, stall or full window."
-    )
+    events = over_time.events_table(bands)
+    if events is None:
+        text = "no stage, change, outage, move of topics, stall or full window"
+        yield Paragraph(f"Events during the load: {text}.")
+    else:
+        yield Fold("Events during the load", [events])
 
 
 def _time_charts(
@@ -256,8 +289,8 @@ def _time_charts(
     yield from measurements.latency_charts(name, document)
     chart = over_time.heat_map(blocks, measured, name)
     yield _figure(name, "heat", chart, "heat map of latency over time")
-    yield from _lost(name, measured)
     charts = {
+        "lost": over_time.loss_chart(measured, name),
         "blocked": over_time.blocked_chart(measured, name),
         "lag": over_time.lag_chart(measured, name),
         **dict(over_time.interval_charts(measured, name)),
@@ -265,17 +298,8 @@ def _time_charts(
     for kind, chart in charts.items():
         if chart is not None:
             yield ChartFigure(f"{name}-{kind}", chart)
-
-
-def _lost(name: str, measured: MeasurementsSection) -> Iterator[Block]:
-    """Yield a chart of lost and duplicate messages by time, or why there is none."""
-    counts = measured.counts
-    chart = over_time.loss_chart(measured, name)
-    if chart is not None:
-        yield ChartFigure(f"{name}-lost", chart)
-    elif measured.subscriptions and not counts["lost"] and not counts["duplicates"]:
-        yield Paragraph("lost 0, duplicates 0")
-    elif measured.subscriptions:
+    lost = measured.counts["lost"] or measured.counts["duplicates"]
+    if lost and measured.subscriptions and charts["lost"] is None:
         yield absent("when messages were lost or duplicated")
 
 

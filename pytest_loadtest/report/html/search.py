@@ -75,7 +75,7 @@ def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) ->
         rows.append((*cells, step_purpose(step), step.text))
     head = (
         "step", "outcome", "rate", "for", "delivered", "end-to-end p50", "p99", "max",
-        "purpose", "",
+        "purpose", "reason",
     )  # fmt: skip
     return Table(
         caption="Steps of the search, as they ran", head=head, align="<<>>>>>><<", rows=rows

@@ -19,7 +19,9 @@ const BANDS = {
 const BAND_WORDS = {restart: "outage", move: "topics moved", stall: "generator stalled", blocked: "window full"};
 const bandWords = ({kind, label}) => (kind === "stage" || kind === "change" ? label : `${BAND_WORDS[kind] ?? kind}: ${label}`);
 
-const look = (series, index) => ROLES[series.role] ?? OTHERS[index % OTHERS.length];
+const look = (series, index) => ROLES[series.role] ?? OTHERS[(series.index ?? index) % OTHERS.length];
+// The lines of another run are pale and thin.
+const inkOf = (series, index) => `${theme[look(series, index)[0]]}${series.other ? "80" : ""}`;
 const verdict = (outcome) => OUTCOMES[outcome] ?? ["muted", ""];
 const bandLook = (kind) => BANDS[kind] ?? ["muted", "plain"];
 
@@ -71,7 +73,7 @@ function drawing(width, path, attributes) {
   svg.append(shape);
   return svg;
 }
-const stroke = ([colour, dash]) => drawing(28, "M0 6H28", {class: `ink-${colour}`, "stroke-width": 2, "stroke-dasharray": dash.join(" ") || "none"});
+const stroke = ([colour, dash], other) => drawing(28, "M0 6H28", {class: `ink-${colour}`, "stroke-width": other ? 1 : 2, opacity: other ? 0.6 : 1, "stroke-dasharray": dash.join(" ") || "none"});
 
 const SWATCHES = {
   plain: "M0 0H16V12H0Z", line: "M8 0V4M8 7V12", rising: "M-4 12L8 0M4 12L16 0M12 12L24 0", falling: "M-4 0L8 12M4 0L16 12M12 0L24 12",

@@ -108,7 +108,7 @@ function legendsOf(entry) {
   const lines = element("ul", {class: "legend"});
   entry.legend = entry.chart.series.map((series, i) => {
     const value = element("span", {class: "value"});
-    const button = element("button", {type: "button", "aria-pressed": "true", title: "show or hide"}, stroke(look(series, i)), series.label);
+    const button = element("button", {type: "button", "aria-pressed": "true", title: "show or hide"}, stroke(look(series, i), series.other), series.label);
     button.addEventListener("click", () => toggle(entry, i, button));
     lines.append(element("li", {}, button, value));
     return value;
@@ -212,6 +212,16 @@ function draw(entry) {
   }
 }
 
+// Anew, if it was drawn: its lines are others.
+function again(entry) {
+  if (!entry.plot) return;
+  resized.unobserve(entry.figure.querySelector(".plot"));
+  entry.plot.destroy();
+  entry.plot = entry.drawn = null;
+  for (const part of [...entry.figure.children].slice(1)) part.remove();
+  draw(entry);
+}
+
 function fit(entry, width) {
   if (entry.plot && width > 0 && width !== entry.plot.width) entry.plot.setSize({width, height: entry.plot.height});
 }
@@ -265,6 +275,7 @@ function start() {
       seen.observe(figure);
     }
   }
+  startCompare(data);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   addEventListener("beforeprint", () => print(true));
   addEventListener("afterprint", () => print(false));

@@ -1,7 +1,7 @@
 "use strict";
 // A chart of the page's data → the options and columns of a uPlot.
 
-const HEIGHTS = {lines: 220, bars: 160, curve: 340, heat: 260};
+const HEIGHTS = {lines: 220, bars: 220, curve: 300, heat: 300}; // charts that stand side by side are equally high
 const Y_SIZE = 76;
 const isTime = (chart) => chart.x.unit === "s" && chart.x.scale === "linear";
 const distribution = (axis) => (axis.scale === "linear" ? {distr: 1} : {distr: 3, log: 10});
@@ -99,7 +99,7 @@ function lines(chart) {
   return chart.series.flatMap((series, i) => {
     const [colour, dash] = look(series, i);
     const one = {
-      label: series.label, stroke: () => theme[colour], dash, width: 1.75, ...shape(chart, i, colour),
+      label: series.label, stroke: () => inkOf(series, i), dash, width: series.other ? 1 : 1.75, ...shape(chart, i, colour),
     };
     return series.low ? [one, {...one, label: `${series.label}, least`, width: 1}] : [one];
   });

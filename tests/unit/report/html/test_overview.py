@@ -86,6 +86,12 @@ def test_titles_distinguish_attempts_and_workloads() -> None:
     ]
 
 
+def test_tests_of_several_files_have_their_file_below_their_name() -> None:
+    tests = ("a/test_x.py::test_it", "b/test_x.py::test_it")
+    found = shown(*(run(document(facts={"test": test})) for test in tests))
+    assert [row[0] for row in found.rows[1:3]] == ["test_it a/test_x.py", "test_it b/test_x.py"]
+
+
 def test_unreadable_results_are_listed() -> None:
     assert (
         "Results that cannot be read x/results.json: cannot be read"

@@ -24,6 +24,7 @@ from builders.documents import (
     stage,
 )
 from builders.measurements import made_bucket, made_series, spread
+from builders.report import made_soak
 from builders.results import Page, put, run, shown
 
 from pytest_loadtest.errors import UsageError
@@ -315,3 +316,10 @@ def test_vendored_files_have_version_and_licence():
     )
     assert "v1.6.32" in VENDOR.joinpath("uPlot.iife.min.js").read_text()[:100]
     assert "MIT License" in VENDOR.joinpath("LICENSE").read_text()
+
+
+def test_seven_tests_have_less_than_700_kb() -> None:
+    """Each has a minute of measured seconds, samples and events."""
+    runs = [run(replace(made_soak(60, seed=seed), test=f"a.py::test_{seed}")) for seed in range(7)]
+    text = page.page_html(ResultSet(runs=runs, unreadable=[]))
+    assert len(text.encode()) < 700_000
