@@ -25,11 +25,11 @@ from pytest_loadtest.report.document import dumps, parse_document, results_schem
 VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 TIMEOUT = 280  # s; a run that hangs ends here
 NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:metadata -p no:pytest_jsonreport -p no:asyncio\n"
+VERBOSE = "    -v\n"  # the complete summary; without a terminal this option is unknown
 INI = f"""\
 [pytest]
 addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
-    -v
-{NO_REPORTERS}"""
+{VERBOSE}{NO_REPORTERS}"""
 SPARK_INI = """\
     --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
     --load-spark-conf spark.driver.memory=512m
@@ -136,6 +136,11 @@ class Project:
             slo=f"{{endToEndLatency: {{{percentile}: 50ms}}, throughput: 1%, sent: 1%}}",
             driver="{name: loopback, delay: 100ms}",
         )
+
+    def without_verbose(self) -> None:
+        """Remove ``-v`` from its options."""
+        ini = self.path / "pytest.ini"
+        ini.write_text(ini.read_text(encoding="utf-8").replace(VERBOSE, ""), encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the project."""

@@ -96,6 +96,7 @@ def test_no_load_test_starts_after_the_session_stops(
 def test_a_session_without_a_terminal_has_results(huge: Project, workers: str) -> None:
     """With -p no:terminal, which also leaves out the option -v."""
     huge.write("test_one.py", HEAD + GATE.format(name="gate"))
+    huge.without_verbose()
     run = huge.run(workers, "-p", "no:terminal")
     assert (run.ret, run.out) == (pytest.ExitCode.TESTS_FAILED, "")
     assert run.properties("test_gate")["load.outcome"] == "generator-limited"

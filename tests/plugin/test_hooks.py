@@ -74,7 +74,7 @@ def test_soak_tests_run_only_if_selected(project: Project) -> None:
         'import pytest\n@pytest.mark.soak\n@pytest.mark.load("small")\ndef test_soak(load): ...\ndef test_other(): ...\n',
     )
     collected = {
-        options: project.run("--collect-only", "-q", *options).out
+        options: project.run("--collect-only", "-qq", *options).out
         for options in ((), ("-m", "soak"))
     }
     assert {

@@ -53,6 +53,7 @@ def test_a_plan_needs_a_terminal(project: Project) -> None:
     project.write(
         "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
     )
+    project.without_verbose()
     run = project.run("-p", "no:terminal", "--load-plan", "-p", "no:cacheprovider")
     assert (run.ret, run.out) == (
         pytest.ExitCode.USAGE_ERROR,

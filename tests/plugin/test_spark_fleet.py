@@ -190,7 +190,7 @@ def test_only_collecting_starts_no_spark(project: Project) -> None:
     project.write(
         "test_it.py", 'import pytest\n@pytest.mark.load("small")\ndef test_it(load): ...\n'
     )
-    run = project.run("--load-fleet", "spark", "-n2", "--collect-only", "-q")
+    run = project.run("--load-fleet", "spark", "-n2", "--collect-only", "-qq")
     assert run.ret == pytest.ExitCode.OK
     assert "test_it.py::test_it" in run.out
     assert "Spark" not in run.out

@@ -133,7 +133,7 @@ def test_a_mark_selects_values_of_the_matrix(project: Project) -> None:
         "test_it.py",
         'import pytest\n@pytest.mark.load("small", matrix={"crowd": "many", "messageSize": [64, 96]})\ndef test_it(load): ...\n',
     )
-    run = project.run("--collect-only", "-q")
+    run = project.run("--collect-only", "-qq")
     assert run.out.splitlines()[:2] == [
         "test_it.py::test_it[many-messageSize=64]",
         "test_it.py::test_it[many-messageSize=96]",

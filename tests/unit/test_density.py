@@ -27,7 +27,7 @@ MOST = {
     "ternaries": 2.5,
     "comprehensions": 3.5,
     "wide": 9,  # aim: 0
-    "tokens": 447_000,  # aim: 415 000
+    "tokens": 449_000,  # aim: 415 000
 }
 """The most that the package may have of each measure of :func:`density`."""
 
