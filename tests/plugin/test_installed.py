@@ -67,7 +67,7 @@ def test_the_wheel_requires_a_pandas_that_pyspark_supports(python: Path, tmp_pat
         if found.marker is None
     }
     assert [
-        demanded["pandas"].contains(version) for version in ("2.2.0", "2.3.3", "3.0.0", "3.1.2")
+        demanded["pandas"].contains(version) for version in ("2.2.2", "2.3.3", "3.0.0", "3.1.2")
     ] == [True, True, False, False]
 
 

@@ -66,9 +66,18 @@ SEARCH: dict[str, Any] = {
     "driver": {"name": "simulated"},
     "slo": {"endToEndLatency": {"p50": "20ms"}},
 }
+ABORT: dict[str, Any] = {
+    "name": "Abort",
+    "producerRate": 100,
+    "testDuration": "8s",
+    "messageSize": "100B",
+    "driver": {"name": "simulated"},
+    "abort": {"endToEndLatency.p50": "20ms", "for": "2s"},
+}
 LIMIT = Fault(kind="throttle", at=0, duration=None, values={"rate": 150})
 HELD_BACK = Fault(kind="slow-delivery", at=0, duration=None, values={"by": 60 * SECOND})
 EXAMPLES: dict[str, World] = {
+    "an abort without a reason": World(seed=1, profile=ABORT, faults=()),
     "a drain that never ends has an end": World(seed=1, profile=GIVEN_UP, faults=(HELD_BACK,)),
     "one late message ends a step": World(seed=1, profile=SEARCH, faults=(LIMIT,)),
 }
