@@ -251,7 +251,7 @@ def test_without_xdist_quietly_and_with_auto_scale(project: Project) -> None:
         'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n',
     )
     run = project.run(
-        "-p", "no:xdist", "--load-scale", "auto", "-q", "-o", "load_results=out/results"
+        "-p", "no:xdist", "--load-scale", "auto", "-qq", "-o", "load_results=out/results"
     )
     assert run.outcomes == {"passed": 1}
     (document,) = project.path.glob(
