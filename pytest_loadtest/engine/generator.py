@@ -63,7 +63,8 @@ class GeneratorWatch:
         if now - self._read_at >= SECOND:
             self._read_cpu(now)
         late = now - planned
-        if late > STALL:
+        # A wake-up that was planned for the drain says nothing about the load.
+        if late > STALL and planned < end:
             within = min(now, end)
             for second in self._spread(STALLED, planned, within, within - planned):
                 second[LONGEST] = max(second[LONGEST], late)

@@ -93,3 +93,13 @@ def test_a_stall_counts_until_the_end_of_the_phase() -> None:
     evidence = watch.evidence("main")
     assert (evidence.stalled, evidence.longest_stall) == (SECOND // 2, 15 * SECOND // 2)
     assert evidence.seconds[:3, 1].tolist() == [0, SECOND // 2, 0]
+
+
+def test_a_stall_of_the_drain_is_none_of_the_load() -> None:
+    """The last wake-up of a phase can be planned for after its end."""
+    watch = GeneratorWatch(lambda: 10 * SECOND)
+    watch.start(10 * SECOND)
+    watch.woke(12 * SECOND + 14 * MILLISECOND, 12 * SECOND + 76 * MILLISECOND, 12 * SECOND)
+    watch.stop()
+    evidence = watch.evidence("main")
+    assert (evidence.stalled, evidence.longest_stall) == (0, 0)
