@@ -101,7 +101,8 @@ def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
 def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
     """Run a recovery and other tests on two workers, and check that all passed."""
     project.write(
-        "profiles/durable.yaml", DISTURBED.format(name="durable", slo="{loss: 0, throughput: 1%, sent: 1%}", more=more)
+        "profiles/durable.yaml",
+        DISTURBED.format(name="durable", slo="{loss: 0, throughput: 1%, sent: 1%}", more=more),
     )
     project.write("test_it.py", RECOVERY + tests)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
