@@ -309,7 +309,8 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         # Waiting is left to the drivers, which move bytes in this time; several drivers share the
         # time, as each waits on its own sockets. Shares are rounded up: with less than the time
         # together, the loop would turn just before the instant at which something is due.
-        share = -((stepped - planned) // len(active))
+        left = planned - stepped
+        share = -(-left // len(active))
         for engine in active:
             engine.driver.poll(share)
 

@@ -309,15 +309,22 @@ class LoadSession:
         from pytest_loadtest.report import terminal
 
         verbosity = self._config.get_verbosity()
-        lines = terminal.summary_lines if verbosity > 0 else terminal.brief_lines
-        if verbosity < 0:
+        lines = terminal.brief_lines
+        if verbosity > 0:
+            lines = terminal.summary_lines
+        elif verbosity < 0:
             lines = terminal.quiet_lines
-        else:
+        if verbosity >= 0:
             terminalreporter.section("load tests")
+        # Each document is read from its file, and can be large: once, and one after the other.
+        outcomes = []
+        reduced = 0
         for document in self.ended():
+            outcomes.append(document.verdict.outcome)
+            reduced += document.scale is not None
             for line in lines(document):
                 terminalreporter.write_line(line)
-        terminalreporter.write_line(terminal.session_line(self.ended()))
+        terminalreporter.write_line(terminal.session_line(outcomes, reduced))
         if self._run_controller is None:
             return
         for line in (*self._run_controller.outputs.unwritten, self._report_line):

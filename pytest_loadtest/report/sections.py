@@ -66,7 +66,12 @@ def worst_first(documents: Iterable[RunDocument]) -> list[RunDocument]:
 
 def outcome_counts(documents: Iterable[RunDocument]) -> str:
     """Return the number of runs with each outcome, ``1 missed, 2 met``."""
-    counts = Counter(document.verdict.outcome for document in documents)
+    return counts_text(document.verdict.outcome for document in documents)
+
+
+def counts_text(outcomes: Iterable[Outcome]) -> str:
+    """Return how often each outcome came, the worst first: ``1 missed, 2 met``."""
+    counts = Counter(outcomes)
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome])
 
 

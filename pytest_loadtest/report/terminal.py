@@ -113,11 +113,12 @@ def quiet_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     return _printable([*lines, *changed, *_not_met(document, unicode)], unicode)
 
 
-def session_line(documents: Iterable[RunDocument]) -> str:
-    """Return the outcomes of the session in one line: ``1 missed, 6 met; 7 scaled``."""
-    listed = list(documents)
-    reduced = sum(document.scale is not None for document in listed)
-    text = f"load tests: {sections.outcome_counts(listed)}"
+def session_line(outcomes: Iterable[Outcome], reduced: int) -> str:
+    """Return the session in one line: ``load tests: 1 missed, 6 met; 7 scaled or shortened``.
+
+    :param reduced: runs that did not have the whole load of their profile.
+    """
+    text = f"load tests: {sections.counts_text(outcomes)}"
     return f"{text}; {reduced} scaled or shortened" if reduced else text
 
 
@@ -164,10 +165,9 @@ def _not_met(document: RunDocument, unicode: bool) -> Iterable[str]:
     One without a number, whose cause the headline states already, is left out.
     """
     for prefix, finding in tightest_first(document):
-        told = (
-            finding.text in document.verdict.reasons or cause(finding) in document.verdict.reasons
-        )
-        if finding.outcome is not Outcome.MET and not told:
+        if finding.outcome is Outcome.MET:
+            continue
+        if not _is_stated(finding, document.verdict.reasons):
             yield f"  {mark(finding.outcome, unicode)} {prefix}{finding.text}"
 
 
@@ -289,6 +289,11 @@ def _objectives(document: RunDocument, unicode: bool) -> Iterable[str]:
         yield f"  {mark(Outcome.MET, unicode)} implicit: {', '.join(held)}"
 
 
+def _is_stated(finding: FindingEntry, reasons: Sequence[str]) -> bool:
+    """Return True if the headline states the cause of a finding already."""
+    return finding.text in reasons or cause(finding) in reasons
+
+
 def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
     """Return the cells of a finding, with the cause if there is no number.
 
@@ -299,8 +304,8 @@ def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
     note = shown.over
     if not sections.has_number(finding):
         observed = finding.outcome
-        note = sections.cause(finding)
-        if note in reasons or finding.text in reasons:
+        note = cause(finding)
+        if _is_stated(finding, reasons):
             note = ""
     samples = "-" if finding.samples is None else exact(finding.samples)
     return sections.objective_name(finding), observed, shown.bound, samples, note
