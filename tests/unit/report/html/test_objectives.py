@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders.documents import SLO, as_json, document, from_json, stage
+from builders.documents import PEAK, SLO, as_json, document, from_json, stage
 from builders.results import Page, run, shown
 
 from pytest_loadtest.report.html.blocks import ChartFigure, Fold
@@ -59,6 +59,16 @@ def test_an_objective_has_a_bar_that_ends_at_its_share_of_the_bound() -> None:
     ends = [attributes["d"] for _, attributes in found.tags if attributes.get("class") == "used"]
     assert "M0 4H100.0" in ends
     assert "M0 4H39.99" in ends, "p50 is a bucket's middle"
+
+
+def test_a_search_without_a_rate_is_not_described_as_met() -> None:
+    """Its last step can hold every objective."""
+    found = as_json(document({"endToEndLatency": {"p99": "25ms"}}, parts={"peak": PEAK}))
+    found["verdict"]["outcome"] = "missed"
+    found["peak"] |= {"rate": None, "low": None}
+    text = shown(run(from_json(found))).text
+    assert "Missed, although 8 objectives of the last step held; peak none: no rate held" in text
+    assert "objectives met; the tightest" not in text
 
 
 def test_a_met_run_shows_the_tightest_objectives_of_its_profile() -> None:
