@@ -319,7 +319,9 @@ def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:
     """Return when to tick next. :param due: when something is due."""
     # At least a tick after this one, even if a message is due earlier: all that become due until
     # then share the cost of one tick.
-    tick = max(due, now + TICK)
+    tick = now + TICK
+    if due >= tick:
+        return due
     # In the last tick of a phase the message would be sent after the end, and count as too late.
     if any(now < due < engine.end <= tick for engine in engines):
         return due
