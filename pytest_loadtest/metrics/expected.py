@@ -143,14 +143,18 @@ class Expected:
         return WithinHosts(deliveries=count(), complete=self.within_hosts)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Return received − due of each copy, ns.
+        """Return received − due of each copy, ns; at least 0 for a message that is not delayed.
 
         :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
         """
-        due = copies["intended"]
-        if self.delays is not None:
-            due = self.delays.due(copies["stream"], copies["seq"], due)
+        intended = copies["intended"]
+        if self.delays is None:
+            return copies["received"] - intended
+        due = self.delays.due(copies["stream"], copies["seq"], intended)
         late: NDArray[np.int64] = copies["received"] - due
+        # What is not delayed can be early only by the clock of its sender: the target waits for
+        # nothing.
+        late[due == intended] = np.maximum(late[due == intended], 0)
         return late
 
     @property

@@ -364,11 +364,17 @@ def _add_copies(facts: Facts, arrived: list[Copy]) -> None:
     facts.copies = dict(by_delivery)
 
 
+def lateness(sent: Sent, copy: Copy) -> int:
+    """Return received - due, ns; a message that is not delayed is never early (docs/howto/delay-messages.md)."""
+    late = (copy.stamped or 0) - (sent.due or sent.intended)
+    return max(late, 0) if sent.due is None else late
+
+
 def _median_shift(facts: Facts) -> float:
     """Return the median latency, by which the phase is moved to decide what is in time (docs/decisions/004)."""
     delayed = any(sent.due is not None for sent in facts.messages)
     values = sorted(
-        (copy.stamped or 0) - (sent.due or sent.intended if delayed else sent.intended)
+        lateness(sent, copy) if delayed else (copy.stamped or 0) - sent.intended
         for sent, copy in facts.firsts()
     )
     return values[math.ceil(len(values) / 2) - 1] if values else 0.0
