@@ -148,14 +148,13 @@ class Expected:
         :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
         """
         intended = copies["intended"]
+        late: NDArray[np.int64] = copies["received"] - intended
         if self.delays is None:
-            return copies["received"] - intended
+            return late
         due = self.delays.due(copies["stream"], copies["seq"], intended)
-        late: NDArray[np.int64] = copies["received"] - due
         # What is not delayed can be early only by the clock of its sender: the target waits for
         # nothing.
-        late[due == intended] = np.maximum(late[due == intended], 0)
-        return late
+        return np.where(due == intended, np.maximum(late, 0), copies["received"] - due)
 
     @property
     def stalled(self) -> bool:
