@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.facts import all_facts, documents, has_key, span_of
-from simulation.figures import RESOLUTION
-from simulation.margins import TICK, TICKS, margin_between
+from simulation.figures import RESOLUTION, latencies, statistic_of
+from simulation.margins import DOUBT, TICK, TICKS, margin_between
 from simulation.violation import Violation
 from simulation.world import GENERATOR, MS
 
@@ -230,7 +230,31 @@ def _excused(played: Played, calm: Played) -> Iterator[Violation]:
         change = abs(values[0] - values[1])
         if other["outcome"] == "missed" and change <= TICKS + RESOLUTION * values[1]:
             text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {values[1]:.9g}"
-            yield Violation("blame.excused", text)
+            yield Violation("blame.excused", text, DOUBT if _is_in_doubt(played, finding) else "")
+
+
+def _is_in_doubt(played: Played, finding: Finding) -> bool:
+    """Return whether an upper bound would hold if what came while its worker stood still had come at once.
+
+    Nobody who stood still can know that it did not (docs/decisions/049, In doubt). A stop has consequences for as long again as it took.
+    """
+    if finding["metric"] not in ("endToEndLatency", "lateness") or finding["bucket"]:
+        return False
+    for facts in all_facts(played):
+        values = []
+        for (_, copy), value in zip(
+            facts.firsts(), latencies(facts, finding["metric"])[0], strict=True
+        ):
+            is_doubtful = any(
+                worker == copy.worker and begin <= copy.arrived <= 2 * end - begin
+                for worker, begin, end in played.truth.pauses
+            )
+            values.append(min(value, 0) if is_doubtful else value)
+        never = latencies(facts, finding["metric"])[1]
+        true = statistic_of(values, never, finding["statistic"], facts.error)
+        if true is not None and true[0] <= (finding["maximum"] or 0):
+            return True
+    return False
 
 
 def missed(played: Played) -> str:

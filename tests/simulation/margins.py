@@ -14,6 +14,8 @@ Between two plays:
   last one may fall out of it.
 - :data:`FATE`: a message at the edge of a fault is lost, failed or doubled in one play and not in the other. Faults count from the start of
   the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages leave at ticks.
+- :data:`DOUBT`: when a delivery came that was read after a stop of its worker is unknown (docs/decisions/049), so a miss is excused if it
+  could have come at once.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ FATE: Final = "a message at the edge of a fault"
 DRAIN: Final = "the end of the drain"
 CLOCK: Final = "a clock"
 ROUNDED: Final = "the resolution of histograms"
-MARGINS: Final = (TICK, EDGE, FATE, DRAIN, CLOCK, ROUNDED)
+DOUBT: Final = "what came in a stop"
+MARGINS: Final = (TICK, EDGE, FATE, DOUBT, DRAIN, CLOCK, ROUNDED)
 
 TICKS: Final = 2 * MS
 """ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
