@@ -248,6 +248,17 @@ class Facts:
         return replace(self, messages=kept, copies=copies, offered=offered)
 
 
+def stages(facts: Facts) -> dict[str, Facts]:
+    """Return the facts of each stage, by its name (docs/howto/shape-the-load.md)."""
+    parts = {}
+    begin = 0
+    for stage in facts.profile.get("stages", ()):
+        end = begin + span_of(stage["duration"])
+        parts[stage["name"]] = facts.part(begin, end)
+        begin = end
+    return parts
+
+
 def has_key(profile: Profile, *keys: str) -> bool:
     """Return whether a profile, or one of its workloads, has one of these keys."""
     sections = (profile, *profile.get("workloads", ()))

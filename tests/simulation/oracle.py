@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.coverage import objectives
-from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, true_offset
+from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, stages, true_offset
 from simulation.figures import (
     LATENCIES,
     NEVER,
@@ -401,21 +401,23 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
     yield from _implicit(facts)
     for finding in facts.results["verdict"]["findings"]:
         yield from _finding(facts, finding, slo)
-    begin = 0
-    sections = {stage["name"]: stage for stage in facts.results.get("stages") or ()}
+    parts = stages(facts)
     for stage in profile.get("stages", ()):
-        length = span_of(stage["duration"])
-        section = sections.get(stage["name"])
-        if section is not None and section.get("verdict") and not facts.run.get("aborted"):
-            part = facts.part(begin, begin + length)
-            part.shift = facts_shift(part)
-            for finding in section["verdict"]["findings"]:
-                yield from _finding(
-                    part, finding, {**slo, **stage.get("slo", {})}, f"stage {stage['name']}: "
-                )
-            if stage.get("slo") and not section["verdict"]["findings"]:
-                yield Violation("objectives", f"stage {stage['name']} was not judged")
-        begin += length
+        section = _stage(facts, stage["name"])
+        if section is None or not section.get("verdict") or facts.run.get("aborted"):
+            continue
+        part = parts[stage["name"]]
+        part.shift = facts_shift(part)
+        bounds = {**slo, **stage.get("slo", {})}
+        for finding in section["verdict"]["findings"]:
+            yield from _finding(part, finding, bounds, f"stage {stage['name']}: ")
+        if stage.get("slo") and not section["verdict"]["findings"]:
+            yield Violation("objectives", f"stage {stage['name']} was not judged")
+
+
+def _stage(facts: Facts, name: str) -> dict[str, Any] | None:
+    sections = facts.results.get("stages") or ()
+    return next((stage for stage in sections if stage["name"] == name), None)
 
 
 def facts_shift(facts: Facts) -> float:
