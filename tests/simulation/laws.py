@@ -157,13 +157,21 @@ def later_reads(world: World, played: Played) -> World | None:
 def _is_delay_harmful(world: World, played: Played) -> bool:
     """Return whether a world was missed, and a delay cannot help.
 
-    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter).
+    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter), and where no message
+    may be early.
     """
-    excluded = {"search", "workloads", "abort", "consumerBacklogSizeGB"}
+    excluded = {
+        "search",
+        "workloads",
+        "abort",
+        "consumerBacklogSizeGB",
+        "deliverAfter",
+        "deliverAt",
+    }
     if played.outcome != "missed" or excluded & set(world.profile):
         return False
     metrics = {metric for metric, _ in objectives(world)}
-    if _two_sided(world.profile) or {"earliness", "deliveryGap"} & metrics:
+    if _two_sided(world.profile) or "deliveryGap" in metrics:
         return False
     return not any("drift" in profile.get("slo", {}) for profile in workloads(world))
 

@@ -258,7 +258,12 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     shown = facts.results["measurements"]["counts"]
     acked = facts.acked
     duplicates = {key: len(copies) - 1 for key, copies in facts.copies.items()}
-    resent = {(sent.stream, sent.seq) for sent in facts.messages if sent.sends > 1}
+    # The client reports with the answer how often it sent a message again.
+    resent = {
+        (sent.stream, sent.seq)
+        for sent in facts.messages
+        if sent.sends > 1 and sent.answered is not None
+    }
     true: dict[str, int | None] = {
         "sent": len(facts.messages),
         "acked": len(acked),
