@@ -70,7 +70,11 @@ class Engine:
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
         self.inbox = Inbox(
-            setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds
+            setup.driver,
+            None if setup.routed else setup.pool,
+            nonce=setup.nonce,
+            ordered=setup.ordered,
+            bounds=setup.bounds,
         )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(

@@ -145,7 +145,9 @@ class WorkloadRun(DescribedWorkload):
             timeout = profile.drain_timeout
             if profile.delays is not None:
                 timeout += profile.delays.longest
-            can_ask = undelivered_function(profile.driver.name) is not None
+            # No target knows what a service has yet to send.
+            known = profile.route is None
+            can_ask = known and undelivered_function(profile.driver.name) is not None
         subscriptions = self.plan.topology.subscriptions
         return Drain(phase.name, len(self.workers), subscriptions, timeout, can_ask=can_ask)
 

@@ -50,7 +50,7 @@ class WorkloadShare:
         self._clock = clock
         self.pool = profile_pool(profile, assigned.payload_file)
         # Generates the payloads before load runs, not with the first message.
-        assert self.pool.bodies
+        assert self.pool.bodies if self.pool.shape is None else self.pool.around_tokens
         context = DriverContext(
             target=assigned.target,
             settings=profile.driver,
@@ -64,6 +64,7 @@ class WorkloadShare:
             ordered=assigned.ordered,
             sources=assigned.sources,
             broker=profile.broker.settings if assigned.target.started else {},
+            route=None if profile.route is None else profile.route.route(),
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
@@ -118,6 +119,7 @@ class WorkloadShare:
                 delays=profile.delays,
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
+                routed=profile.route is not None,
             )
         )
 

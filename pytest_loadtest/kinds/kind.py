@@ -36,6 +36,8 @@ class Client:
     :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
     :param source_addresses: the driver connects from the addresses in
         :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
+    :param routes: the driver uses the topics of
+        :attr:`~pytest_loadtest.drivers.base.DriverContext.route`, and reads tokens.
     """
 
     driver: Reference
@@ -43,6 +45,7 @@ class Client:
     setup_time: int = 1_000_000
     spreads: bool = False
     source_addresses: bool = False
+    routes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

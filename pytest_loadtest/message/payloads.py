@@ -20,6 +20,7 @@ from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
+    from pytest_loadtest.message.token import JsonShape
 
 
 CHECKSUM: Final = 4
@@ -89,6 +91,11 @@ class Filling:
             body += zlib.crc32(body).to_bytes(CHECKSUM, "little")
         return body
 
+    def text(self, size: int, number: int) -> bytes:
+        """Make the padding of one payload in JSON: letters and digits, as many as are random."""
+        length = int(size * self.ratio)
+        return self._random(length, number).hex().encode()[:length]
+
     def _random(self, length: int, number: int) -> bytes:
         # the complement, so that bodies have other keys than choosers
         key = draws.subkey(~self.seed, number)
@@ -113,6 +120,8 @@ class PayloadPool:
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
     :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
         do not differ.
+    :param shape: messages are JSON with the envelope as a token; None: the envelope begins the
+        body.
     """
 
     filling: Filling
@@ -123,6 +132,7 @@ class PayloadPool:
     clamped: int
     checksum: bool
     of_topics: tuple[int, ...] = ()
+    shape: JsonShape | None = None
 
     @property
     def mean_size(self) -> float:
@@ -169,6 +179,13 @@ class PayloadPool:
         column = np.empty(len(self.bodies), object)
         column[:] = self.bodies
         return column
+
+    @cached_property
+    def around_tokens(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The bytes before and after the token of each payload, if messages are JSON."""
+        assert self.shape is not None
+        padding = map(self.filling.text, self.sizes.tolist(), count())
+        return tuple(map(self.shape.around, self.sizes.tolist(), padding))
 
     @cached_property
     def choices(self) -> tuple[draws.WeightedChoice, ...]:
@@ -247,6 +264,7 @@ def build_pool(
     max_size: int | None,
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
+    shape: JsonShape | None = None,
 ) -> PayloadPool:
     """Make the payloads of a distribution or of one size, and those of the stages' own
     distributions.
@@ -265,6 +283,7 @@ def build_pool(
         bodies are random.
     :param more: distributions of stages. The pool has the buckets of all; buckets with the same key
         are one.
+    :param shape: as in :class:`PayloadPool`.
     :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets
         or payloads; a file of another size.
     """
@@ -308,6 +327,7 @@ def build_pool(
         bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
+        shape=shape,
     )
 
 
@@ -394,6 +414,13 @@ def whole_payloads(
     """Return whole payloads, for clients that take one message at a time; ``heads`` from
     ``envelope.encode_heads``.
     """
+    if pool.shape is not None:
+        around = pool.around_tokens
+        messages = []
+        for number, token in zip(payload.tolist(), encode_tokens(heads), strict=True):
+            front, back = around[number]
+            messages.append(front + token + back)
+        return messages
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         head_sizes = pool.head_size[payload].tolist()

@@ -199,6 +199,7 @@ def profile_pool(profile: Profile, file_content: bytes | None = None) -> Payload
         max_size=profile.max_message_size,
         per_bucket=profile.payloads_per_bucket,
         more=[stage.buckets for stage in profile.stages if stage.buckets],
+        shape=profile.json_shape,
     )
     return skewed_pool(profile, pool)
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.message.token import JsonShape
 from pytest_loadtest.profile.client import (  # pydantic reads it
     AnyKind,
     ClientSettings,  # pydantic reads it
@@ -27,6 +28,7 @@ from pytest_loadtest.profile.fields import (
     Size,
     SloSection,
 )
+from pytest_loadtest.profile.route import RouteSection  # noqa: TC001 (pydantic reads it)
 from pytest_loadtest.profile.sections import (
     BrokerSection,
     Delay,
@@ -126,6 +128,9 @@ class Profile(Section):
     topic: str | None = Field(default=None, min_length=1)
     """One existing topic instead: used as it is, never created, never deleted.
     persistent://tenant/namespace/name, or a/b/c for MQTT."""
+    route: RouteSection | None = None
+    """The path of messages through a service of yours, from its input topics to its output topics.
+    """
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
     skew: SkewSection | None = None
@@ -284,6 +289,12 @@ class Profile(Section):
         return self.skew.buckets(self.topics) if self.skew else None
 
     @property
+    def json_shape(self) -> JsonShape | None:
+        """The JSON of the messages sent, None if the binary envelope begins their bodies."""
+        sent = None if self.route is None else self.route.route().sent
+        return None if sent is None else JsonShape(sent)
+
+    @property
     def peak_search(self) -> bool:
         """True if the highest rate is searched."""
         # Stages may all have rates of their own, without producerRate.
@@ -407,7 +418,9 @@ def _implicit(profile: Profile) -> Iterator[Objective]:
     They are those of every run, and those that follow from keys.
     """
     yield from IMPLICIT
-    if profile.topic is None and profile.driver.fresh_subscriptions:
+    # Existing topics may hold messages of others.
+    exist = profile.topic is not None or profile.route is not None
+    if not exist and profile.driver.fresh_subscriptions:
         yield NO_FOREIGN
     if profile.driver.exactly_once:
         yield EXACTLY_ONCE
