@@ -96,7 +96,7 @@ class WorkloadRun(DescribedWorkload):
             nonce=self.nonce,
             worker=worker,
             profile=profile,
-            payload_file=self.part.payload_file,
+            files=self.part.files,
             assignment=plan.assignments[rank],
             topology=plan.topology,
             target=target_address(broker.facts),
@@ -198,7 +198,7 @@ class WorkloadRun(DescribedWorkload):
 
     @cached_property
     def _pool(self) -> PayloadPool:
-        return profile_pool(self.part.profile, self.part.payload_file)
+        return profile_pool(self.part.profile, self.part.files)
 
     @property
     def target(self) -> str:
