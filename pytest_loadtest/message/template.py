@@ -235,17 +235,17 @@ def check_pattern(pattern: Pattern, name: str, pointer: Pointer | None) -> None:
     try:
         value: Any = json.loads(example)
     except ValueError as error:
-        raise UsageError(f"{name}: renders no JSON ({error}): {shown(example)}") from None
+        raise UsageError(f"{name}: renders no JSON ({error}): {excerpt(example)}") from None
     try:
         for member in pointer:
             value = value[int(member)] if isinstance(value, list) else value[member]
     except (LookupError, TypeError, ValueError):
         value = None
     if value != "0" * TOKEN or TOKENS not in pattern.fields:
-        raise UsageError(f"{name}: {written} is not {{{{ envelope }}}}: {shown(example)}")
+        raise UsageError(f"{name}: {written} is not {{{{ envelope }}}}: {excerpt(example)}")
 
 
-def shown(message: bytes) -> str:
+def excerpt(message: bytes) -> str:
     """Return the beginning of a message as text of one line."""
     text = " ".join(message.decode(errors="replace").split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …"

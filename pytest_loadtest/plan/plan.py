@@ -22,7 +22,7 @@ from pytest_loadtest.message.template import (
     check_pattern,
     example_of,
     render_template,
-    shown,
+    excerpt,
     with_head,
 )
 from pytest_loadtest.plan.auto import Capacity, auto_scaled
@@ -226,7 +226,7 @@ def _example(pool: PayloadPool) -> str:
     """Return a message of the first pattern, with zeros in its fields; empty without patterns."""
     if not pool.patterns:
         return ""
-    return shown(example_of(pool.patterns[0]))
+    return excerpt(example_of(pool.patterns[0]))
 
 
 def _rendered_pool(

@@ -71,7 +71,12 @@ def serving(url: str, *faults: str) -> Iterator[None]:
 
 
 def write(
-    project: Project, url: str, *, client: str = "native", drain: str = "1min", size: str = "messageSize: 300"
+    project: Project,
+    url: str,
+    *,
+    client: str = "native",
+    drain: str = "1min",
+    size: str = "messageSize: 300",
 ) -> None:
     text = PROFILE.format(url=url, client=client, drain=drain, size=size)
     project.write("profiles/orders.yaml", text)
