@@ -144,15 +144,18 @@ class Expected:
         return WithinHosts(deliveries=count(), complete=self.within_hosts)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Return received − due of each copy, ns.
+        """Return received − due of each copy, ns; at least 0 for a message that is not delayed.
 
         :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
         """
-        due = copies["intended"]
-        if self.delays is not None:
-            due = self.delays.due(copies["stream"], copies["seq"], due)
-        late: NDArray[np.int64] = copies["received"] - due
-        return late
+        intended = copies["intended"]
+        late: NDArray[np.int64] = copies["received"] - intended
+        if self.delays is None:
+            return late
+        due = self.delays.due(copies["stream"], copies["seq"], intended)
+        # What is not delayed can be early only by the clock of its sender: the target waits for
+        # nothing.
+        return np.where(due == intended, np.maximum(late, 0), copies["received"] - due)
 
     @property
     def stalled(self) -> bool:
