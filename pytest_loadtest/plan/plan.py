@@ -21,8 +21,8 @@ from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.message.template import (
     check_pattern,
     example_of,
-    render_template,
     excerpt,
+    render_template,
     with_head,
 )
 from pytest_loadtest.plan.auto import Capacity, auto_scaled
