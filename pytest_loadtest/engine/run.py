@@ -79,7 +79,7 @@ class Engine:
         self.sender = Sender(setup, self._retire)
         self._delays = setup.delays
         self._recorder: Recorder | None = None
-        self._watching = False
+        self._watching = self._watched = False
 
     def _retire(self, block: Block) -> None:
         if self._recorder is not None:
@@ -107,7 +107,7 @@ class Engine:
         for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
-        self._watching = False
+        self._watching = self._watched = False
         self._postponed = False
         self._end = start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
@@ -206,16 +206,16 @@ class Engine:
         """Gather evidence about the generator in the phase itself, without the wait for its start
         and without its drain.
         """
+        if not self._watched and now >= self._start:
+            self.watch.start(self._start)
+            self._watching = self._watched = True
+            # The process may have stood still over the phase's start, or over all of it.
+            planned = max(planned, self._start)
         if self._watching:
             self.watch.woke(planned, now, self._end)
             if now >= self._end:
                 self.watch.stop()
                 self._watching = False
-        elif self._start <= now < self._end:
-            self.watch.start(self._start)
-            self._watching = True
-            # The process may have stood still over the phase's start.
-            self.watch.woke(max(planned, self._start), now, self._end)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()
