@@ -435,6 +435,7 @@ class Setup:
     :param timely_bounds: latencies in ns; the progress reports count, by second, the copies that
         took no longer.
     :param timely_seconds: the number of past seconds in these counts.
+    :param routed: a service makes the messages received, so their sizes are its own.
     """
 
     driver: Driver
@@ -453,3 +454,4 @@ class Setup:
     timely_bounds: Sequence[int] = ()
     timely_seconds: int = 0
     delays: Delays | None = None
+    routed: bool = False

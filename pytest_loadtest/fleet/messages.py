@@ -8,7 +8,7 @@ controller sends. Both sides dispatch by the type of a message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,10 +35,13 @@ Key = tuple[int, int]
 
 @record
 class Part:
-    """One workload of a request. :param payload_file: content of the profile's payloadFile."""
+    """One workload of a request.
+
+    :param files: contents of the files that bodies are made of, by their names in the profile.
+    """
 
     profile: Profile
-    payload_file: bytes | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @record
@@ -111,7 +114,7 @@ class WorkloadAssignment:
     nonce: int
     worker: str
     profile: Profile
-    payload_file: bytes | None
+    files: Mapping[str, bytes]
     assignment: Assignment
     topology: Topology
     target: TargetAddress
