@@ -70,7 +70,11 @@ class Engine:
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
         self.inbox = Inbox(
-            setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds
+            setup.driver,
+            None if setup.routed else setup.pool,
+            nonce=setup.nonce,
+            ordered=setup.ordered,
+            bounds=setup.bounds,
         )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(
@@ -79,7 +83,7 @@ class Engine:
         self.sender = Sender(setup, self._retire)
         self._delays = setup.delays
         self._recorder: Recorder | None = None
-        self._watching = False
+        self._watching = self._watched = False
 
     def _retire(self, block: Block) -> None:
         if self._recorder is not None:
@@ -96,6 +100,8 @@ class Engine:
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase = phase
         self._start = start
+        if self._pool.filler is not None:
+            self._pool.filler.wall = wall
         self._control = control
         self._recorder = recorder
         self.pauses.clear()
@@ -107,7 +113,7 @@ class Engine:
         for change in phase.changes:
             self._reschedule(change)
         self.consumers.pause(paused=phase.paused)
-        self._watching = False
+        self._watching = self._watched = False
         self._postponed = False
         self._end = start + phase.duration
         self._send_at = self._collect_at = self._report_at = start
@@ -206,16 +212,16 @@ class Engine:
         """Gather evidence about the generator in the phase itself, without the wait for its start
         and without its drain.
         """
+        if not self._watched and now >= self._start:
+            self.watch.start(self._start)
+            self._watching = self._watched = True
+            # The process may have stood still over the phase's start, or over all of it.
+            planned = max(planned, self._start)
         if self._watching:
             self.watch.woke(planned, now, self._end)
             if now >= self._end:
                 self.watch.stop()
                 self._watching = False
-        elif self._start <= now < self._end:
-            self.watch.start(self._start)
-            self._watching = True
-            # The process may have stood still over the phase's start.
-            self.watch.woke(max(planned, self._start), now, self._end)
 
     def _collect(self, now: int) -> None:
         self.sender.collect()

@@ -168,7 +168,10 @@ def _whole_verdict(
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else _disagreement(telemetry, measurements, broker)
+    wrong = None
+    if telemetry is not None:
+        routed = profile.route is not None
+        wrong = _disagreement(telemetry, measurements, broker, routed=routed)
     if wrong is None:
         return verdict, tuple(notes)
 
@@ -184,17 +187,18 @@ def _whole_verdict(
 
 
 def _disagreement(
-    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any]
+    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any], *, routed: bool
 ) -> Disagreement | None:
     """Return a contradiction between the broker's counters and the samples.
 
     :param broker: its facts, as in ``run.json``.
+    :param routed: a service under test uses the broker too.
     """
     return disagreement(
         telemetry,
         measured.counts,
         measured.subscriptions,
-        shared=broker.get("mode") == "url",
+        shared=routed or broker.get("mode") == "url",
         restarted=bool(broker.get("restarts")),
     )
 

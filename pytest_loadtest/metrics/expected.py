@@ -15,6 +15,7 @@ import numpy as np
 from pytest_loadtest.metrics.clocks import WithinHosts
 from pytest_loadtest.metrics.time_slices import INTERVAL, Boundaries, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,15 +144,18 @@ class Expected:
         return WithinHosts(deliveries=count(), complete=self.within_hosts)
 
     def lateness(self, copies: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-        """Return received − due of each copy, ns.
+        """Return received − due of each copy, ns; at least 0 for a message that is not delayed.
 
         :param copies: int64 ``stream``, ``seq``, ``intended``, ``received``.
         """
-        due = copies["intended"]
-        if self.delays is not None:
-            due = self.delays.due(copies["stream"], copies["seq"], due)
-        late: NDArray[np.int64] = copies["received"] - due
-        return late
+        intended = copies["intended"]
+        late: NDArray[np.int64] = copies["received"] - intended
+        if self.delays is None:
+            return late
+        due = self.delays.due(copies["stream"], copies["seq"], intended)
+        # What is not delayed can be early only by the clock of its sender: the target waits for
+        # nothing.
+        return np.where(due == intended, np.maximum(late, 0), copies["received"] - due)
 
     @property
     def stalled(self) -> bool:
@@ -183,7 +187,7 @@ class Expected:
         return tuple(f"topic {i}" for i in range(self.topics))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recorded:
     """The workers' own counts and evidence.
 
@@ -204,7 +208,7 @@ class Recorded:
     clocks: tuple[HostTime, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkerEvidence:
     """Load of one worker's process in the measured phase: the evidence for *generator-limited*.
 
@@ -263,7 +267,7 @@ def with_latencies(
     return tuple(replace(worker, latencies=latencies.get(worker.worker, {})) for worker in workers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Opening:
     """The opening of all workers' connections before the load.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CustomValue = Duration | Rate | float | None
 """The value of a user's own metric; None: no value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Counts:
     """Messages of the measured phase.
 
@@ -71,7 +72,7 @@ class Counts:
     corrupt_heads: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Breakdown:
     """One topic or one size bucket.
 
@@ -90,7 +91,7 @@ class Breakdown:
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Series:
     """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN
     if nothing was measured.
@@ -156,7 +157,7 @@ class Series:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Backlog:
     """A backlog that was built while consumers were paused and then read while producers continued,
     by the workers' reports twice a second.
@@ -196,7 +197,7 @@ class Backlog:
     waited: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lost:
     """A range of lost messages."""
 
@@ -382,7 +383,7 @@ class Measurements:
         return self.counts.dropped - self.full_windows.dropped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DelayedIndex:
     """The broker's index of delayed messages when it was largest, over all topics and subscriptions
     of the run.

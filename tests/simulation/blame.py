@@ -136,25 +136,36 @@ def _excess(finding: Finding) -> float:
 
 
 def _limits(played: Played) -> Iterator[Violation]:
-    """A limit that a verdict names was exceeded."""
+    """A limit that a verdict names was exceeded, in the phase or in the stage that it is about."""
     for facts in all_facts(played):
-        verdict = facts.results["verdict"]
-        named = {limit[1] for reason in verdict["reasons"] if (limit := LIMIT.search(reason))}
-        if verdict["outcome"] != "generator-limited":
-            continue
-        limits = facts.profile.get("generator", {})
-        if SEND_DELAY in named:
-            limit = span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))
-            delay = _own_send_delay(facts)
-            if delay is not None and delay < limit - LATE:
-                text = f"own send delay p99 is {delay} ns, the limit {limit}"
-                yield Violation("blame.limit", text)
-        if "stalled" in named and _only_pauses(played):
-            duration = facts.phase_end - facts.phase.start
-            longest = max(_stopped(played, facts).values(), default=0)
-            if longest < limits.get("stalled", 0.1) * duration - UNNOTICED:
-                text = f"no worker was stopped for more than {longest / duration:.1%}, and the run is limited by it"
-                yield Violation("blame.limit", text)
+        yield from _limits_of(played, facts, facts.results["verdict"])
+        begin = 0
+        lengths = {one["name"]: one["duration"] for one in facts.profile.get("stages", ())}
+        for stage in facts.results.get("stages") or ():
+            end = begin + span_of(lengths[stage["name"]])
+            if stage.get("verdict"):
+                yield from _limits_of(played, facts.part(begin, end), stage["verdict"])
+            begin = end
+
+
+def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterator[Violation]:
+    if verdict["outcome"] != "generator-limited":
+        return
+    own = (reason for reason in verdict["reasons"] if not reason.startswith("stage "))
+    named = {limit[1] for reason in own if (limit := LIMIT.search(reason))}
+    limits = facts.profile.get("generator", {})
+    if SEND_DELAY in named:
+        limit = span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))
+        delay = _own_send_delay(facts)
+        if delay is not None and delay < limit - LATE:
+            text = f"own send delay p99 is {delay} ns, the limit {limit}"
+            yield Violation("blame.limit", text)
+    if "stalled" in named and _only_pauses(played):
+        duration = facts.end - facts.begin
+        longest = max(_stopped(played, facts).values(), default=0)
+        if longest < limits.get("stalled", 0.1) * duration - UNNOTICED:
+            text = f"no worker was stopped for more than {longest / duration:.1%}, and the run is limited by it"
+            yield Violation("blame.limit", text)
 
 
 def _own_send_delay(facts: Facts) -> int | None:
@@ -172,10 +183,10 @@ def _only_pauses(played: Played) -> bool:
 
 
 def _stopped(played: Played, facts: Facts) -> Counter[int]:
-    """Return for how long each worker was stopped in the phase, ns."""
+    """Return for how long each worker was stopped in the phase, or the part of it, ns."""
     stopped: Counter[int] = Counter()
     for worker, begin, end in played.truth.pauses:
-        within = min(end, facts.phase_end) - max(begin, facts.phase.start)
+        within = min(end, facts.end) - max(begin, facts.begin)
         stopped[worker] += max(within, 0)
     return stopped
 

@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.coverage import workloads
@@ -17,14 +18,16 @@ from simulation.player import clock_of
 from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Callable, Set
 
     from simulation.truth import Copy, Played, PlayedPhase, Sent
 
 MARGIN: Final = 2 * SECOND
 """ns: every worker has learned within this time that the drain is over. What happens in it may be counted or not."""
-COARSE: Final = 0.1
-"""Seconds for which a ramp and a sine keep each rate (docs/reference/profile.md, stages)."""
+HELD: Final = 100 * MS
+"""ns for which a ramp and a sine hold each rate (docs/reference/profile.md, stages)."""
+FINE: Final = 1e-3
+"""Rates that change are exact to a thousandth of a message per second."""
 
 Delivery = tuple[int, int, int]  # stream, seq, subscription
 Profile = dict[str, Any]
@@ -48,48 +51,39 @@ def rate_of(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Piece:
-    """A time in which the rate changes evenly, ns and per second. :param error: of the amount, where the product takes steps."""
+    """A time in which the rate is constant, ns and per second."""
 
     length: int
-    first: float
-    last: float
-    error: float = 0.0
-
-    def amount(self, time: int) -> float:
-        """Return what is due in the first ``time`` ns."""
-        reached = self.first + (self.last - self.first) * time / self.length
-        return (self.first + reached) / 2 * time / SECOND
+    rate: float
 
 
 def _pieces(rate: Any, length: int) -> list[Piece]:
     """Return the pieces of a stage (docs/howto/shape-the-load.md)."""
     if not isinstance(rate, dict):
-        return [Piece(length, rate_of(rate), rate_of(rate))]
+        return [Piece(length, rate_of(rate))]
     if "from" in rate:
         first, last = rate_of(rate["from"]), rate_of(rate["to"])
-        return [Piece(length, first, last, abs(last - first) * COARSE)]
+        return _held(length, lambda time: first + (last - first) * time / length)
+    if "sine" in rate:
+        sine = rate["sine"]
+        mean, swing = rate_of(sine["mean"]), rate_of(sine["amplitude"])
+        turn = 2 * math.pi / span_of(sine["period"])
+        return _held(length, lambda time: mean + swing * math.sin(turn * time))
     if "spike" in rate:
         spike = rate["spike"]
         base, peak = rate_of(spike["base"]), rate_of(spike["peak"])
         begin, long = span_of(spike["at"]), span_of(spike["for"])
         parts = [(begin, base), (long, peak), (length - begin - long, base)]
-        return [Piece(part, level, level) for part, level in parts if part > 0]
-    if "replay" in rate:
-        levels = [rate_of(level) for level in rate["replay"]]
-        edges = [length * number // len(levels) for number in range(len(levels) + 1)]
-        return [Piece(edges[i + 1] - edges[i], level, level) for i, level in enumerate(levels)]
-    sine = rate["sine"]
-    mean, swing = rate_of(sine["mean"]), rate_of(sine["amplitude"])
-    step = 10 * MS
-    turns = [
-        mean + swing * math.sin(2 * math.pi * at / span_of(sine["period"]))
-        for at in range(0, length + step, step)
-    ]
-    return [
-        Piece(min(step, length - i * step), turns[i], turns[i + 1], swing * COARSE * step / length)
-        for i in range(len(turns) - 1)
-        if length > i * step
-    ]
+        return [Piece(part, level) for part, level in parts if part > 0]
+    levels = [rate_of(level) for level in rate["replay"]]
+    edges = [length * number // len(levels) for number in range(len(levels) + 1)]
+    return [Piece(edges[i + 1] - edges[i], level) for i, level in enumerate(levels)]
+
+
+def _held(length: int, rate: Callable[[float], float]) -> list[Piece]:
+    """Return the pieces of a rate that changes, each of which has the rate of its middle (docs/reference/profile.md, stages)."""
+    edges = [*range(0, length, HELD), length]
+    return [Piece(end - begin, rate((begin + end) / 2)) for begin, end in pairwise(edges)]
 
 
 @dataclass(frozen=True)
@@ -117,27 +111,26 @@ class Due:
     def length(self) -> int:
         return sum(piece.length for piece in self.pieces)
 
-    @property
-    def error(self) -> float:
-        """The most by which the amount at some time may be wrong, messages."""
-        return sum(piece.error for piece in self.pieces)
-
     def amount(self, time: int) -> float:
         """Return the integral from the phase's start until ``time``, ns."""
         total = 0.0
         for piece in self.pieces:
-            total += piece.amount(min(max(time, 0), piece.length))
+            total += piece.rate * min(max(time, 0), piece.length) / SECOND
             time -= piece.length
         return total
 
     def messages(self, time: int) -> int | None:
         """Return the number of messages due before ``time``; None if it is not exact. A message is due at each whole amount."""
         amount = self.amount(time)
-        is_whole = abs(amount - round(amount)) < 1e-6
-        if self.in_bytes or self.error:
+        distance = abs(amount - round(amount))
+        if self.in_bytes:
             return None
         # Rates have four digits at most, times are in ms: what is nearer to a whole number is rounding.
-        return round(amount) if is_whole else math.ceil(amount)
+        if distance < 1e-6:
+            return round(amount)
+        if len(self.pieces) > 1 and distance < FINE * time / SECOND:
+            return None
+        return math.ceil(amount)
 
 
 # --- what happened
@@ -364,11 +357,17 @@ def _add_copies(facts: Facts, arrived: list[Copy]) -> None:
     facts.copies = dict(by_delivery)
 
 
+def lateness(sent: Sent, copy: Copy) -> int:
+    """Return received - due, ns; a message that is not delayed is never early (docs/howto/delay-messages.md)."""
+    late = (copy.stamped or 0) - (sent.due or sent.intended)
+    return max(late, 0) if sent.due is None else late
+
+
 def _median_shift(facts: Facts) -> float:
     """Return the median latency, by which the phase is moved to decide what is in time (docs/decisions/004)."""
     delayed = any(sent.due is not None for sent in facts.messages)
     values = sorted(
-        (copy.stamped or 0) - (sent.due or sent.intended if delayed else sent.intended)
+        lateness(sent, copy) if delayed else (copy.stamped or 0) - sent.intended
         for sent, copy in facts.firsts()
     )
     return values[math.ceil(len(values) / 2) - 1] if values else 0.0

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import rate_of
+from simulation.facts import lateness, rate_of
 from simulation.world import MS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def latencies(facts: Facts, metric: str) -> tuple[list[int], int | None]:
     if metric == "sendDelay":
         return [sent.at - sent.intended for sent in facts.messages], facts.dropped
     firsts = list(facts.firsts())
-    late = [(copy.stamped or 0) - (sent.due or sent.intended) for sent, copy in firsts]
+    late = [lateness(sent, copy) for sent, copy in firsts]
     values = {
         "endToEndLatency": [(copy.stamped or 0) - sent.intended for sent, copy in firsts],
         "receiveLag": [

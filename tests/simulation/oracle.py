@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.coverage import objectives
-from simulation.facts import Due, all_facts, has_key, rate_of, span_of, true_offset
+from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, true_offset
 from simulation.figures import (
     LATENCIES,
     NEVER,
@@ -177,11 +177,11 @@ def _due_times(facts: Facts, due: Due) -> Iterator[Violation]:
     for sent in sorted(facts.messages, key=lambda sent: sent.intended):
         time = sent.intended - facts.phase.start
         asked = due.amount(time)
-        # Rates are exact to a thousandth of a message per second, instants to a nanosecond.
-        allowed = 0.05 + due.error + 1e-3 * time / SECOND
+        # Instants are exact to a nanosecond.
+        allowed = 0.05 + FINE * time / SECOND
         if due.in_bytes:
             # Of messages that are due at one instant, any may be the first: one message (read-a-verdict.md).
-            allowed = 2 + largest + 0.05 * due.error + asked * 1e-6
+            allowed = 2 + largest + asked * 1e-6
         if abs(asked - reached) > allowed:
             what = "bytes" if due.in_bytes else "messages"
             yield Violation(

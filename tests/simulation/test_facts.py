@@ -29,11 +29,17 @@ def test_a_stage_without_a_rate_has_that_of_the_profile() -> None:
     assert both.messages(both.length - MS) == 105
 
 
-def test_a_ramp_is_not_exact() -> None:
+def test_a_ramp_holds_each_rate_for_a_tenth_of_a_second() -> None:
     ramp = due({"name": "a", "duration": "2s", "rate": {"from": 0, "to": 100}})
-    assert ramp.messages(SECOND) is None
-    assert ramp.amount(SECOND) == 25
-    assert ramp.amount(2 * SECOND) == 100
+    assert ramp.amount(50 * MS) == pytest.approx(0.125)
+    assert ramp.amount(SECOND) == pytest.approx(25)
+    assert ramp.amount(2 * SECOND) == pytest.approx(100)
+    assert (ramp.messages(SECOND), ramp.messages(2 * SECOND)) == (25, 100)
+
+
+def test_a_number_that_the_rounding_of_rates_decides_is_not_exact() -> None:
+    level = {"replay": [10.0001, 10.0001]}
+    assert due({"name": "a", "duration": "2s", "rate": level}).messages(2 * SECOND) is None
 
 
 def test_a_spike_has_its_peak_for_its_time() -> None:

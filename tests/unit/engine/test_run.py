@@ -237,6 +237,16 @@ def test_a_worker_that_stood_still_over_the_start_of_a_phase_paused_from_its_sta
     assert engine.watch.evidence("main").longest_stall >= 300 * MILLISECOND
 
 
+def test_a_worker_that_stood_still_over_a_whole_phase_was_stalled_for_all_of_it(
+    tmp_path: Path,
+) -> None:
+    """Its first turn comes after the end, and its evidence is not that of the phase before."""
+    engine = drive(tmp_path, rate=100, seconds=1, warm_up=1, start=-3 * SECOND).engine
+    evidence = engine.watch.evidence("main")
+    assert evidence.stalled == SECOND
+    assert evidence.longest_stall >= 3 * SECOND
+
+
 def test_consumers_come_and_go_at_their_instants(tmp_path: Path) -> None:
     """In the order of the instants, whatever the order of the announcements."""
     changes = [

@@ -144,6 +144,18 @@ def test_a_clock_that_is_set_under_load_has_no_relation_in_this_phase() -> None:
     assert hosts.phase().holds
 
 
+def test_a_clock_that_is_set_before_the_small_burst_of_a_phase_is_related_by_it_alone() -> None:
+    """The phase begins with the new time, and would not notice that it was set: the exchanges of the burst before are of the old one."""
+    hosts = Hosts("h1")
+    hosts.clocks.ask()
+    hosts.ahead["h1"] += 1_600_000_000
+    began = hosts.clocks.ask(SMALL_BURST)
+    fit = hosts.clocks.fits()["h1-1"]
+    assert hosts.clocks.fits(began)["h1-1"].holds
+    assert abs(fit.line.offset - hosts.ahead["h1"]) <= fit.error
+    assert fit.error < 1_000_000_000
+
+
 def test_a_burst_under_load_does_not_wait_for_another_one() -> None:
     """The thread that makes the burst between two phases may be at it still: exchanges at the same time would delay each other."""
     answering, answer = threading.Event(), threading.Event()

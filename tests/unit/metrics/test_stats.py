@@ -551,6 +551,23 @@ def test_delayed_messages_count_from_when_they_are_due() -> None:
     assert (found.never_came("lateness"), found.never_came("earliness")) == (1, 0)
 
 
+def test_a_message_that_is_not_delayed_is_never_early() -> None:
+    """Its sender's clock was 2 ms ahead: that says nothing about the target, which waited for nothing."""
+    plan = run(2, delays=Delays(seed=0, at=SECOND, start=START), duration=3 * SECOND)
+    rows = sent(2)
+    rows["intended"] = START + np.array([0, 2 * SECOND])
+    got = received(
+        0,
+        1,
+        received=START + np.array([SECOND - 4 * MILLISECOND, 2 * SECOND - 2 * MILLISECOND]),
+    )
+    got["intended"] = rows["intended"]
+    found = measured(rows, got, plan)
+    assert found.latencies["earliness"].maximum == 4 * MILLISECOND
+    late = found.latencies["lateness"]
+    assert (late.minimum, late.maximum) == (-4 * MILLISECOND, 0)
+
+
 def test_messages_without_delay_have_no_lateness() -> None:
     found = measured(sent(2), received(0, 1), run(2))
     assert not {"lateness", "earliness"} & found.latencies.keys()
