@@ -66,7 +66,8 @@ def _figures(section: ComparisonSection) -> Table:
     noise = "noise is unknown"
     if section.blocks is not None:
         noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
-    head = ("figure", "baseline", "now", "change", "interval", "", "outcome")
+    words = "better or worse"
+    head = ("figure", "baseline", "now", "change", "interval", words, "outcome")
     return Table(caption=f"Figures of both runs; {noise}", head=head, align="<>>>><<", rows=rows)
 
 
