@@ -20,11 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from pytest_loadtest.message.token import TokenReader
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.route import Route
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
 
@@ -74,6 +77,8 @@ class DriverContext:
     :param broker: the profile's ``broker.settings`` if the run started the
         broker with them. A driver that changes policies at the broker leaves
         those alone that would replace one of them.
+    :param route: the topics of a service under test, which replace those of the run; only for
+        clients with ``Client.services``.
     """
 
     target: TargetAddress
@@ -88,6 +93,13 @@ class DriverContext:
     ordered: bool = True
     sources: tuple[str, ...] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
+    route: Route | None = None
+
+    def token_reader(self) -> TokenReader | None:
+        """Return what finds the tokens of received messages; None: the envelope begins the body."""
+        if self.route is None or self.route.received is None:
+            return None
+        return TokenReader(self.route.received)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,14 @@ import numpy as np
 from pytest_loadtest.drivers.base import Acks, Received
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import decode_digits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from pytest_loadtest.message.token import TokenReader
 
 
 class AnswerColumns:
@@ -74,14 +77,16 @@ class ArrivedMessages:
     Messages have neither key nor partition.
 
     :param checksum: bodies end in a checksum to verify.
+    :param reader: finds the token of a message; None: the envelope begins its body.
     :ivar place: place of the consumer.
     :ivar time: ns.
     :ivar payload: the whole message.
     :ivar flags: ``Flag`` as the broker marked it.
     """
 
-    def __init__(self, *, checksum: bool = False) -> None:
+    def __init__(self, *, checksum: bool = False, reader: TokenReader | None = None) -> None:
         self._checksum = checksum
+        self._reader = reader
         self.place: list[int] = []
         self.time: list[int] = []
         self.payload: list[bytes] = []
@@ -109,12 +114,16 @@ class ArrivedMessages:
         self.time = []
         self.payload = []
         self.flags = []
-        # The heads of all messages are joined, so that numpy copies them once.
         count = len(time)
-        head = envelope.HEAD
-        heads = np.frombuffer(
-            b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8
-        ).reshape(count, head)
+        if self._reader is None:
+            # The heads of all messages are joined, so that numpy copies them once.
+            head = envelope.HEAD
+            heads = np.frombuffer(
+                b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8
+            ).reshape(count, head)
+        else:
+            find = self._reader.digits
+            heads = decode_digits([find(data, 0, len(data)) for data in payload])
         flags = np.array(flag, np.int8)
         if self._checksum:
             flags[[i for i, data in enumerate(payload) if not payloads.body_ok(data)]] |= (

@@ -117,7 +117,8 @@ class SizeCheck:
 class Inbox:
     """Everything that one worker's consumers get.
 
-    :param pool: the payloads that may arrive.
+    :param pool: the payloads that may arrive; None: others make the messages, and their sizes are
+        not known.
     :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took
         longer than each.
     """
@@ -125,13 +126,13 @@ class Inbox:
     def __init__(
         self,
         driver: Driver,
-        pool: PayloadPool,
+        pool: PayloadPool | None,
         *,
         nonce: int,
         ordered: bool,
         bounds: Sequence[int] = (),
     ) -> None:
-        self._sizes = SizeCheck(pool)
+        self._sizes = None if pool is None else SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver = driver
         self._nonce = nonce
@@ -305,7 +306,9 @@ class Inbox:
         """
         stream = columns["stream"]
         seq = columns["seq"]
-        damaged = self._sizes.wrong(columns["bucket"], columns["size"])
+        damaged: Sequence[int] | NDArray[np.intp] = ()
+        if self._sizes is not None:
+            damaged = self._sizes.wrong(columns["bucket"], columns["size"])
         if len(damaged):
             columns["flags"] = columns["flags"].copy()  # the driver's column
             columns["flags"][damaged] |= _CORRUPT

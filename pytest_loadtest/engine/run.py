@@ -70,7 +70,11 @@ class Engine:
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
         self.inbox = Inbox(
-            setup.driver, setup.pool, nonce=setup.nonce, ordered=setup.ordered, bounds=setup.bounds
+            setup.driver,
+            None if setup.routed else setup.pool,
+            nonce=setup.nonce,
+            ordered=setup.ordered,
+            bounds=setup.bounds,
         )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(
@@ -96,6 +100,8 @@ class Engine:
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase = phase
         self._start = start
+        if self._pool.filler is not None:
+            self._pool.filler.wall = wall
         self._control = control
         self._recorder = recorder
         self.pauses.clear()

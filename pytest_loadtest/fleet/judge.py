@@ -21,6 +21,7 @@ from pytest_loadtest.fleet.regression import compare_with_baseline
 from pytest_loadtest.fleet.run_notes import clock_notes, seen_versions, unchecked_host_notes
 from pytest_loadtest.fleet.settled_backlog import recorded_backlog, settle_backlog
 from pytest_loadtest.fleet.stage_verdicts import judge_stages, scaled_objectives
+from pytest_loadtest.metrics.measurements import checked_parts
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.observe.telemetry import fullest
@@ -89,7 +90,7 @@ def conclude_run(
     measurements = replace(
         samples.measurements,
         backlog=built if backlog_before is None else recorded_backlog(backlog_before),
-        checksum=profile.checksum,
+        checked=checked_parts(checksum=profile.checksum, routed=profile.route is not None),
         delayed_index=fullest(telemetry),
         forgotten=run.facts.driver.get("forgotten"),
     )
@@ -168,7 +169,10 @@ def _whole_verdict(
     if samples.failure:
         own = tuple(finding for finding in verdict.findings if finding.objective.metric != "custom")
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
-    wrong = None if telemetry is None else _disagreement(telemetry, measurements, broker)
+    wrong = None
+    if telemetry is not None:
+        routed = profile.route is not None
+        wrong = _disagreement(telemetry, measurements, broker, routed=routed)
     if wrong is None:
         return verdict, tuple(notes)
 
@@ -184,17 +188,18 @@ def _whole_verdict(
 
 
 def _disagreement(
-    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any]
+    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any], *, routed: bool
 ) -> Disagreement | None:
     """Return a contradiction between the broker's counters and the samples.
 
     :param broker: its facts, as in ``run.json``.
+    :param routed: a service under test uses the broker too.
     """
     return disagreement(
         telemetry,
         measured.counts,
         measured.subscriptions,
-        shared=broker.get("mode") == "url",
+        shared=routed or broker.get("mode") == "url",
         restarted=bool(broker.get("restarts")),
     )
 

@@ -8,9 +8,11 @@ controller sends. Both sides dispatch by the type of a message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,15 +33,18 @@ Key = tuple[int, int]
 """A run: the index of the test among the collected ones, and the attempt, which counts reruns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Part:
-    """One workload of a request. :param payload_file: content of the profile's payloadFile."""
+    """One workload of a request.
+
+    :param files: contents of the files that bodies are made of, by their names in the profile.
+    """
 
     profile: Profile
-    payload_file: bytes | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Request:
     """The load that a test requests.
 
@@ -67,7 +72,7 @@ class Request:
     cluster_line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Disturbance:
     """A request of the test's body to end, start or restart the target.
 
@@ -88,7 +93,7 @@ class Disturbance:
         return verb if self.number is None else f"{verb} {self.role} {self.number} of"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkloadAssignment:
     """One worker's share of one workload.
 
@@ -109,7 +114,7 @@ class WorkloadAssignment:
     nonce: int
     worker: str
     profile: Profile
-    payload_file: bytes | None
+    files: Mapping[str, bytes]
     assignment: Assignment
     topology: Topology
     target: TargetAddress
@@ -124,7 +129,7 @@ class WorkloadAssignment:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkerLocation:
     """A worker's process, so that it can be sampled.
 
@@ -139,7 +144,7 @@ class WorkerLocation:
     network: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostSampling:
     """The samples that one worker takes of workers on its host, itself the first of them.
 
@@ -154,7 +159,7 @@ class HostSampling:
     addresses: Mapping[str, Sequence[tuple[str, int]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartPhase:
     """The next phase of one workload, to be started.
 
@@ -174,7 +179,7 @@ class StartPhase:
     samples: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PhaseFinished:
     """A worker's report on one workload's phase, when its samples are closed.
 
@@ -195,7 +200,7 @@ class PhaseFinished:
     unanswered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunResult:
     """The result of a run for the test, and its properties for JUnit; sent to the lead."""
 

@@ -96,7 +96,7 @@ class WorkloadRun(DescribedWorkload):
             nonce=self.nonce,
             worker=worker,
             profile=profile,
-            payload_file=self.part.payload_file,
+            files=self.part.files,
             assignment=plan.assignments[rank],
             topology=plan.topology,
             target=target_address(broker.facts),
@@ -145,7 +145,9 @@ class WorkloadRun(DescribedWorkload):
             timeout = profile.drain_timeout
             if profile.delays is not None:
                 timeout += profile.delays.longest
-            can_ask = undelivered_function(profile.driver.name) is not None
+            # No target knows what a service has yet to send.
+            known = profile.route is None
+            can_ask = known and undelivered_function(profile.driver.name) is not None
         subscriptions = self.plan.topology.subscriptions
         return Drain(phase.name, len(self.workers), subscriptions, timeout, can_ask=can_ask)
 
@@ -196,7 +198,7 @@ class WorkloadRun(DescribedWorkload):
 
     @cached_property
     def _pool(self) -> PayloadPool:
-        return profile_pool(self.part.profile, self.part.payload_file)
+        return profile_pool(self.part.profile, self.part.files)
 
     @property
     def target(self) -> str:

@@ -48,9 +48,9 @@ class WorkloadShare:
         profile = assigned.profile
         self.assigned = assigned
         self._clock = clock
-        self.pool = profile_pool(profile, assigned.payload_file)
+        self.pool = profile_pool(profile, assigned.files)
         # Generates the payloads before load runs, not with the first message.
-        assert self.pool.bodies
+        assert self.pool.filler or self.pool.bodies
         context = DriverContext(
             target=assigned.target,
             settings=profile.driver,
@@ -64,6 +64,7 @@ class WorkloadShare:
             ordered=assigned.ordered,
             sources=assigned.sources,
             broker=profile.broker.settings if assigned.target.started else {},
+            route=None if profile.route is None else profile.route.route(),
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
@@ -118,6 +119,7 @@ class WorkloadShare:
                 delays=profile.delays,
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
+                routed=profile.route is not None,
             )
         )
 

@@ -20,6 +20,7 @@ from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.message.template import Filler
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
+    from pytest_loadtest.message.template import JsonShape, Pattern
 
 
 CHECKSUM: Final = 4
@@ -89,6 +91,11 @@ class Filling:
             body += zlib.crc32(body).to_bytes(CHECKSUM, "little")
         return body
 
+    def text(self, size: int, number: int) -> bytes:
+        """Make the padding of one payload in JSON: letters and digits, as many as are random."""
+        length = int(size * self.ratio)
+        return self._random(length, number).hex().encode()[:length]
+
     def _random(self, length: int, number: int) -> bytes:
         # the complement, so that bodies have other keys than choosers
         key = draws.subkey(~self.seed, number)
@@ -113,6 +120,9 @@ class PayloadPool:
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
     :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
         do not differ.
+    :param patterns: the payloads with their fields left open; empty: a binary envelope begins each
+        payload, and the same body follows.
+    :param shape: of patterns that are made at the first access; None: there are none.
     """
 
     filling: Filling
@@ -123,6 +133,8 @@ class PayloadPool:
     clamped: int
     checksum: bool
     of_topics: tuple[int, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    shape: JsonShape | None = None
 
     @property
     def mean_size(self) -> float:
@@ -169,6 +181,15 @@ class PayloadPool:
         column = np.empty(len(self.bodies), object)
         column[:] = self.bodies
         return column
+
+    @cached_property
+    def filler(self) -> Filler | None:
+        """The maker of messages from the patterns; None if there are none."""
+        if self.shape is None:
+            return Filler(self.patterns) if self.patterns else None
+        sizes = self.sizes.tolist()
+        padding = map(self.filling.text, sizes, count())
+        return Filler(tuple(map(self.shape.pattern, sizes, padding)))
 
     @cached_property
     def choices(self) -> tuple[draws.WeightedChoice, ...]:
@@ -247,6 +268,7 @@ def build_pool(
     max_size: int | None,
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
+    shape: JsonShape | None = None,
 ) -> PayloadPool:
     """Make the payloads of a distribution or of one size, and those of the stages' own
     distributions.
@@ -265,6 +287,7 @@ def build_pool(
         bodies are random.
     :param more: distributions of stages. The pool has the buckets of all; buckets with the same key
         are one.
+    :param shape: as in :class:`PayloadPool`.
     :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets
         or payloads; a file of another size.
     """
@@ -308,6 +331,40 @@ def build_pool(
         bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
+        shape=shape,
+    )
+
+
+def build_pattern_pool(
+    patterns: Mapping[str, Sequence[Pattern]], weights: Mapping[str, int], max_size: int
+) -> PayloadPool:
+    """Make the pool of rendered templates.
+
+    :param patterns: the patterns of each template, by its name; each template is a size bucket.
+    :param weights: of the templates.
+    :param max_size: the target's limit on a whole payload, bytes.
+    :raises ValueError: too many payloads; one that is larger than the limit.
+    """
+    counts = [len(each) for each in patterns.values()]
+    check_payload_count(counts, max(counts), MAX_PAYLOADS)
+    sizes: list[int] = []
+    of_payloads: list[float] = []
+    total = sum(weights[name] for name in patterns)
+    for name, each in patterns.items():
+        for pattern in each:
+            if pattern.size > max_size:
+                raise ValueError(f"{name}: {pattern.size} B, and the target takes {max_size} B")
+            sizes.append(pattern.size)
+            of_payloads.append(weights[name] / total / len(each))
+    return PayloadPool(
+        filling=Filling(0, 0.0, None, checksum=False),
+        sizes=np.array(sizes, np.int32),
+        buckets=np.repeat(np.arange(len(counts), dtype=np.int16), counts),
+        weights_of=(np.array(of_payloads),),
+        bucket_names=tuple(patterns),
+        clamped=0,
+        checksum=False,
+        patterns=tuple(pattern for each in patterns.values() for pattern in each),
     )
 
 
@@ -389,11 +446,18 @@ class PayloadChooser:
 
 
 def whole_payloads(
-    pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
+    pool: PayloadPool,
+    heads: NDArray[np.uint8],
+    payload: NDArray[np.uint16],
+    key: NDArray[np.int32] | None = None,
 ) -> list[bytes]:
-    """Return whole payloads, for clients that take one message at a time; ``heads`` from
-    ``envelope.encode_heads``.
+    """Return whole payloads, for clients that take one message at a time.
+
+    :param heads: from ``envelope.encode_heads``.
+    :param key: as in a burst.
     """
+    if pool.filler is not None:
+        return pool.filler.messages(heads, payload, key)
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         head_sizes = pool.head_size[payload].tolist()

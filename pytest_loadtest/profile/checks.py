@@ -14,7 +14,7 @@ from pytest_loadtest.kinds.registry import able, kinds, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.payloads import CHECKSUM, parse_range
 from pytest_loadtest.message.samples import WIDTH
-from pytest_loadtest.profile import judging, skew, traffic
+from pytest_loadtest.profile import judging, route, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
 from pytest_loadtest.profile.judging import CONNECTING, sections
 from pytest_loadtest.profile.model import LARGEST, Profile
@@ -354,6 +354,7 @@ CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (
     _connected,
     _judged,
     *skew.CHECKS,
+    *route.CHECKS,
 )
 
 

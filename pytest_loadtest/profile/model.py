@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile.client import (  # pydantic reads it
     AnyKind,
     ClientSettings,  # pydantic reads it
@@ -31,6 +32,8 @@ from pytest_loadtest.profile.sections import (
     BrokerSection,
     Delay,
     GeneratorLimits,
+    PayloadSection,
+    RouteSection,
     ScaledSection,
     SearchSection,
     SkewSection,  # pydantic reads it
@@ -126,6 +129,9 @@ class Profile(Section):
     topic: str | None = Field(default=None, min_length=1)
     """One existing topic instead: used as it is, never created, never deleted.
     persistent://tenant/namespace/name, or a/b/c for MQTT."""
+    route: RouteSection | None = None
+    """The path of messages through a service of yours, from its input topics to its output topics.
+    """
     partitions_per_topic: Count = 1
     """Partitions of each topic; 1 is a topic without partitions."""
     skew: SkewSection | None = None
@@ -135,6 +141,8 @@ class Profile(Section):
 
     message_size: Size | None = None
     """Size of every message, envelope included; messageSizeDistribution for several sizes."""
+    payload: PayloadSection | None = None
+    """Bodies rendered from templates, instead of messageSize."""
     payload_file: str | None = None
     """A file whose bytes fill the payload after the envelope; its path is relative to this profile.
     """
@@ -284,6 +292,14 @@ class Profile(Section):
         return self.skew.buckets(self.topics) if self.skew else None
 
     @property
+    def json_shape(self) -> JsonShape | None:
+        """The JSON of messages that have a token and no template; None: others."""
+        if self.route is None or self.payload is not None:
+            return None
+        sent = self.route.route().sent
+        return None if sent is None else JsonShape(sent)
+
+    @property
     def peak_search(self) -> bool:
         """True if the highest rate is searched."""
         # Stages may all have rates of their own, without producerRate.
@@ -407,7 +423,9 @@ def _implicit(profile: Profile) -> Iterator[Objective]:
     They are those of every run, and those that follow from keys.
     """
     yield from IMPLICIT
-    if profile.topic is None and profile.driver.fresh_subscriptions:
+    # Existing topics may hold messages of others.
+    exist = profile.topic is not None or profile.route is not None
+    if not exist and profile.driver.fresh_subscriptions:
         yield NO_FOREIGN
     if profile.driver.exactly_once:
         yield EXACTLY_ONCE

@@ -84,6 +84,11 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
         sizes = "the nearest size that the envelope and the target allow"
         rows.append(("", f"{plan.clamped} of the payloads have {sizes}"))
     rows.append(("bytes", _bytes(plan)))
+    route = plan.profile.route
+    if route is not None:
+        rows.append(("route", f"{route.input} through the service under test to {route.output}"))
+    if plan.example:
+        rows.append(("message", plan.example))
     if plan.turns is not None:
         rows.append(("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics)))
     return rows

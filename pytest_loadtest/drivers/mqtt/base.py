@@ -28,7 +28,12 @@ from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 from pytest_loadtest.drivers.base import DriverFacts, Joined
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
-from pytest_loadtest.drivers.mqtt.options import client_options, is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.options import (
+    client_options,
+    has_existing_topics,
+    is_shared,
+    topic_filter,
+)
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.metrics.catalogue import with_own, without_own
 from pytest_loadtest.values.quantities import SECOND, format_duration
@@ -129,6 +134,7 @@ class MqttDriverBase(ABC, Generic[C]):
         settings = self._context.settings
         clients = self._clients
         topic = self._context.topology.name
+        route = self._context.route
         facts = {
             "protocolVersion": settings.protocol_version,
             "qos": str(settings.qos),
@@ -143,7 +149,9 @@ class MqttDriverBase(ABC, Generic[C]):
             "tcpNoDelay": "true",
             "ioThreads": "none: one epoll loop in the worker",
         }
-        if topic is None:
+        if route is not None:
+            facts["topics"] = f"{route.input} to {route.output}"
+        elif topic is None:
             facts["topicPrefix"] = settings.topic_prefix
         else:
             facts["topic"] = topic
@@ -187,8 +195,8 @@ class MqttDriverBase(ABC, Generic[C]):
         )
         if settings.topic_alias_maximum and self._clients.topic_aliases == 0:
             facts["topicAliasMaximum"] = "the broker accepts no topic alias"
-        if topology.name is not None and "topic_prefix" in settings.model_fields_set:
-            facts["topicPrefix"] = "the topic exists already"
+        if has_existing_topics(self._context) and "topic_prefix" in settings.model_fields_set:
+            facts["topicPrefix"] = "the topic has its own name"
         if not settings.qos and "max_inflight_messages" in settings.model_fields_set:
             facts["maxInflightMessages"] = (
                 "QoS 0 has no acknowledgements; the window is what the system takes"

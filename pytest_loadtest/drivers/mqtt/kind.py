@@ -37,6 +37,7 @@ KIND: Final = DriverKind(
             driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver",
             spreads=True,
             source_addresses=True,
+            services=True,
         ),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver",
@@ -44,6 +45,7 @@ KIND: Final = DriverKind(
             setup_time=50_000,
             spreads=True,
             source_addresses=True,
+            services=True,
         ),
     },
     checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",

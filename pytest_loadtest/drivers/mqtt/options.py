@@ -152,7 +152,11 @@ def missing_feature(options: ClientOptions, connack: Callable[[str, Any], Any]) 
 
 
 def topic_name(context: DriverContext, topic: int) -> str:
-    """Return the name of the topic with this index; an existing topic keeps its own name."""
+    """Return the name of the topic with this index that producers send to; an existing topic keeps
+    its own name.
+    """
+    if context.route is not None:
+        return context.route.input_name(topic)
     return context.topology.name or f"{context.settings.topic_prefix}/{context.run}/{topic}"
 
 
@@ -161,13 +165,21 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     # On an existing topic the group's name contains the run: two runs with
     # the same group would share their messages.
     topology = context.topology
-    topic = topic_name(context, topology.topic_of_consumer(consumer))
+    number = topology.topic_of_consumer(consumer)
+    topic = topic_name(context, number)
+    if context.route is not None:
+        topic = context.route.output_name(number)
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
         return topic
-    if topology.name is not None:
+    if has_existing_topics(context):
         group = f"{context.run}-{context.nonce:08x}-{group}"
     return f"$share/{group}/{topic}"
+
+
+def has_existing_topics(context: DriverContext) -> bool:
+    """Return True if others may send to the topics: to an existing one, or to those of a route."""
+    return context.topology.name is not None or context.route is not None
 
 
 def is_shared(context: DriverContext) -> bool:
@@ -187,11 +199,10 @@ def client_options(context: DriverContext) -> ClientOptions:
     :raises UsageError: ``retain`` on an existing topic.
     """
     settings = context.settings
-    existing = context.topology.name
-    if existing is not None and settings.retain:
+    if has_existing_topics(context) and settings.retain:
         raise UsageError(
-            f"retain: true would replace the retained message of the existing topic {existing!r}:"
-            " leave out retain, or topic"
+            "retain: true would replace the retained message of the existing topic"
+            f" {topic_name(context, 0)!r}: leave out retain"
         )
     # The name of the last topic is the longest: its number has the most digits.
     longest = len(topic_name(context, context.topology.topics - 1).encode())
@@ -208,7 +219,7 @@ def client_options(context: DriverContext) -> ClientOptions:
         password=settings.password,
         shared=is_shared(context),
         retain=settings.retain,
-        foreign=existing is not None,
+        foreign=has_existing_topics(context),
         consumed=context.topology.subscriptions > 0,
         packet=int(context.pool.sizes.max(initial=0)) + longest + _HEADER,
         user_properties=settings.user_properties,

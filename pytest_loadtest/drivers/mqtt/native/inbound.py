@@ -14,6 +14,7 @@ from pytest_loadtest.drivers.base import Received
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets
@@ -21,7 +22,10 @@ from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_p
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
+    from pytest_loadtest.message.token import TokenReader
     from pytest_loadtest.wire.mqtt.packets import Packet
     from pytest_loadtest.wire.mqtt.reading import Answer, Message
 
@@ -228,10 +232,12 @@ class ArrivalColumns:
     Messages of a consumer without a place wait until it has one.
 
     :param checksum: verify the checksum of bodies.
+    :param reader: finds the token of a message; None: the envelope begins its body.
     """
 
-    def __init__(self, *, checksum: bool) -> None:
+    def __init__(self, *, checksum: bool, reader: TokenReader | None = None) -> None:
         self._checksum = checksum
+        self._reader = reader
         self._waiting: list[
             tuple[int, int, int, Arrival]
         ] = []  # number of the connection, instant and lag in ns
@@ -258,7 +264,11 @@ class ArrivalColumns:
             flags = _REDELIVERED if dup else 0
             if self._checksum and not body_ok(data[start:end]):
                 flags |= _CORRUPT
-            arrivals.append((end - start, data[start : min(start + HEAD, end)], flags))
+            if self._reader is None:
+                head = data[start : min(start + HEAD, end)]
+            else:
+                head = self._reader.digits(data, start, end)
+            arrivals.append((end - start, head, flags))
         return arrivals
 
     def add(self, number: int, time: int, lag: int, arrivals: Sequence[Arrival]) -> None:
@@ -287,14 +297,19 @@ class ArrivalColumns:
             place = place[placed]
             _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
         size, heads, flags = zip(*arrivals, strict=True)
-        if min(size) < HEAD:
-            heads = tuple(head.ljust(HEAD, b"\0") for head in heads)
         return Received(
             consumer=place,
-            heads=np.frombuffer(b"".join(heads), np.uint8).reshape(len(place), HEAD),
+            heads=self._heads(heads),
             size=np.array(size, np.int32),
             time=np.array(time, np.int64),
             order=np.zeros(len(place), np.int64),
             flags=np.array(flags, np.int8),
             lag=np.array(lag, np.int64),
         )
+
+    def _heads(self, heads: Sequence[bytes]) -> NDArray[np.uint8]:
+        """Return envelopes as a column. :param heads: the beginning of each body, or its token."""
+        if self._reader is not None:
+            return decode_digits(heads)
+        joined = b"".join([head.ljust(HEAD, b"\0") for head in heads])
+        return np.frombuffer(joined, np.uint8).reshape(len(heads), HEAD)

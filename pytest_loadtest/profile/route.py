@@ -1,0 +1,153 @@
+"""Checks of the keys for a service under test: ``route`` and ``payload``.
+
+The rule: what a run does at a broker of its own, and cannot do through a service, is an error
+together with ``route``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.errors import Problem
+from pytest_loadtest.kinds.registry import kinds
+from pytest_loadtest.message.route import TOPIC
+from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.profile import traffic
+from pytest_loadtest.profile.fields import spelling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_loadtest.profile.model import Profile
+
+
+def _names(profile: Profile) -> Iterator[Problem]:
+    route = profile.route
+    if route is None:
+        return
+    names: dict[str, str] = {"input": route.input, "output": route.output}
+    for key, name in names.items():
+        if profile.topics > 1 and TOPIC not in name:
+            message = f"route.{key}: {name!r} is one topic, but topics is {profile.topics}"
+            remedy = f"write {TOPIC} for the number of the topic, or topics: 1"
+            yield Problem(("route", key), message, remedy)
+    if route.input == route.output:
+        message = "route.output: is the input, so the run would receive its own messages"
+        yield Problem(("route", "output"), message, "write the topics that the service sends to")
+
+
+_BESIDE_TEMPLATES: Final = (
+    "message_size",
+    "message_size_distribution",
+    "payload_file",
+    "payloads_per_bucket",
+    "use_randomized_payloads",
+    "random_bytes_ratio",
+    "randomized_payload_pool_size",
+    "checksum",
+)
+"""Keys of sizes and bodies, which templates decide."""
+_EXCLUDED: Final[dict[str, tuple[str, Callable[[Profile], Any]]]] = {
+    "topic": ("names a topic of its own", lambda profile: profile.topic),
+    "deliverAfter": ("a service decides when it sends", lambda profile: profile.deliver_after),
+    "deliverAt": ("a service decides when it sends", lambda profile: profile.deliver_at),
+    "consumerBacklogSizeGB": (
+        "the service would take the backlog",
+        lambda profile: profile.consumer_backlog_size_gb,
+    ),
+    "checksum": ("the service changes the body", lambda profile: profile.checksum),
+    "partitionsPerTopic": (
+        "the topics have the partitions that they have",
+        lambda profile: profile.partitions_per_topic > 1,
+    ),
+    "producerRate": (
+        "a rate in bytes says nothing about messages of the service: write messages per second",
+        lambda profile: profile.in_bytes,
+    ),
+    "messages": ("messages: 0 sends none", lambda profile: profile.messages == 0),
+    "producersPerTopic": (
+        "without producers nothing comes through the service",
+        lambda profile: profile.consumer_only,
+    ),
+    "subscriptionsPerTopic": (
+        f"0, and {WIDTH} or more (a broadcast), are for a broker alone",
+        lambda profile: profile.subscriptions_per_topic == 0 or profile.broadcasts,
+    ),
+    "consumerPerSubscription": (
+        "without consumers nothing is known of the service",
+        lambda profile: profile.consumer_per_subscription == 0,
+    ),
+}
+"""Key → why it cannot be combined with a route, and whether the profile has it."""
+
+
+def _excluded(profile: Profile) -> Iterator[Problem]:
+    if profile.route is None:
+        return
+    for key, (why, has) in _EXCLUDED.items():
+        if has(profile):
+            message = f"{key}: cannot be combined with route: {why}"
+            yield Problem((key,), message, f"remove {key}, or route", at_key=True)
+
+
+def _client(profile: Profile) -> Iterator[Problem]:
+    kind = profile.driver.kind
+    if any(client.services for client in kind.clients.values()):
+        return
+    able = [
+        other.name
+        for other in kinds().values()
+        if any(client.services for client in other.clients.values())
+    ]
+    remedy = f"write driver: {{name: {' or '.join(able)}}}"
+    if profile.route is not None:
+        message = f"route: the driver {kind.name} cannot send through a service"
+        yield Problem(("route",), message, remedy, at_key=True)
+    if profile.payload is not None:
+        message = f"payload: the driver {kind.name} cannot send messages of a template"
+        yield Problem(("payload",), message, remedy, at_key=True)
+
+
+def _templates(profile: Profile) -> Iterator[Problem]:
+    payload = profile.payload
+    if payload is None:
+        return
+    if payload.template is None and not payload.templates:
+        message = "payload: has no template"
+        yield Problem(("payload",), message, "write template: order.json", at_key=True)
+    if payload.templates and not any(payload.templates.values()):
+        message = "payload.templates: no weight is above 0"
+        yield Problem(("payload", "templates"), message, "write weights, as in {order.json: 3}")
+    for key in _BESIDE_TEMPLATES:
+        if key in profile.model_fields_set:
+            message = f"{spelling(key)}: has no effect, because payload makes the messages"
+            yield Problem((spelling(key),), message, "remove it, or payload", at_key=True)
+
+
+def _sizes(profile: Profile) -> Iterator[Problem]:
+    """Reject sizes without room for the JSON that carries the token."""
+    shape = profile.json_shape
+    if shape is None:
+        return
+    least = shape.smallest
+    reason = "JSON with a token needs"
+    if profile.message_size is not None and profile.message_size < least:
+        message = f"messageSize: {profile.message_size} B is below the {least} B that {reason}"
+        yield Problem(("messageSize",), message, f"write {least} or more")
+    for sizes in traffic.distributions(profile):
+        for bucket in sizes.buckets:
+            if bucket.low < least:
+                message = f"size range {bucket.name!r} has sizes below the {least} B that {reason}"
+                yield Problem((*sizes.path, bucket.name), message, f"begin it at {least}")
+    if profile.payload_file is not None:
+        message = "payloadFile: the body is JSON with a token (route.envelope)"
+        yield Problem(("payloadFile",), message, "write messageSize alone", at_key=True)
+
+
+CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (
+    _names,
+    _excluded,
+    _client,
+    _templates,
+    _sizes,
+)

@@ -1,0 +1,190 @@
+"""The section ``route``, and keys that it cannot be combined with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from pytest_loadtest import profile
+from pytest_loadtest.errors import ProfileError, UsageError
+from pytest_loadtest.message.route import Route
+
+SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
+TEXT = """
+name: Orders are confirmed
+topics: 4
+route:
+  input: shop/orders/{topic}
+  output: shop/confirmed/{topic}
+  envelope: {in: "json:/meta/ref", out: "json:/order/ref"}
+messageSize: 300
+producerRate: 500
+testDuration: 5s
+driver: {name: mqtt}
+"""
+
+
+def wrong(*changes: tuple[str, str], more: str = "") -> str:
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    with pytest.raises(ProfileError) as error:
+        profile.loads(text + more, "p.yaml")
+    return str(error.value)
+
+
+def test_a_route_has_topics_and_places_of_envelopes() -> None:
+    loaded = profile.loads(TEXT, "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.route() == Route(
+        input="shop/orders/{topic}",
+        output="shop/confirmed/{topic}",
+        sent=("meta", "ref"),
+        received=("order", "ref"),
+    )
+    assert SCHEMA.is_valid(yaml.safe_load(TEXT))
+
+
+def test_one_place_is_that_of_both_directions() -> None:
+    text = TEXT.replace('{in: "json:/meta/ref", out: "json:/order/ref"}', "json:/ref")
+    route = profile.loads(text, "p.yaml").route
+    assert route is not None
+    assert route.route().sent == route.route().received == ("ref",)
+    assert SCHEMA.is_valid(yaml.safe_load(text))
+
+
+def test_without_a_place_the_envelope_begins_the_body() -> None:
+    lines = [line for line in TEXT.splitlines() if "envelope" not in line]
+    loaded = profile.loads("\n".join(lines), "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.route().received is None
+    assert loaded.json_shape is None
+
+
+def test_a_route_is_kept_in_the_document_of_the_profile() -> None:
+    loaded = profile.loads(TEXT, "p.yaml")
+    document = json.loads(json.dumps(loaded.document()))
+    assert document["route"]["envelope"] == {"in": "json:/meta/ref", "out": "json:/order/ref"}
+    assert profile.from_document(document) == loaded
+
+
+def test_messages_of_others_on_the_topics_are_not_judged() -> None:
+    names = {objective.name for objective in profile.loads(TEXT, "p.yaml").objectives}
+    assert "foreign" not in names
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([("orders/{topic}", "orders")], "'shop/orders' is one topic, but topics is 4"),
+        ([("confirmed/{topic}", "confirmed")], "'shop/confirmed' is one topic, but topics is 4"),
+        ([("confirmed", "orders")], "is the input, so the run would receive its own messages"),
+        ([("json:/meta/ref", "/meta/ref")], "'/meta/ref' is no place of an envelope"),
+        ([("300", "79")], "79 B is below the 80 B that JSON with a token needs"),
+        ([("mqtt", "loopback")], "the driver loopback cannot send through a service"),
+    ],
+)
+def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], message: str) -> None:
+    assert message in wrong(*changes)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "checksum: true",
+        "deliverAfter: 5s",
+        "deliverAt: 5s",
+        "consumerBacklogSizeGB: 1",
+        "partitionsPerTopic: 2",
+        "messages: 0",
+        "producersPerTopic: 0",
+        "subscriptionsPerTopic: 0",
+        "subscriptionsPerTopic: 64",
+        "consumerPerSubscription: 0",
+    ],
+)
+def test_a_key_that_a_service_makes_meaningless_is_rejected(key: str) -> None:
+    name = key.partition(":")[0]
+    assert f"{name}: cannot be combined with route" in wrong(more=key + "\n")
+
+
+def test_a_rate_in_bytes_is_rejected() -> None:
+    """The bytes offered are those of inputs, the bytes delivered those of outputs."""
+    assert "producerRate: cannot be combined with route" in wrong(("500", "1MB/s"))
+
+
+def test_an_existing_topic_excludes_a_route() -> None:
+    assert "topic: cannot be combined with route" in wrong(("topics: 4", "topic: a/b"))
+
+
+def test_a_file_of_payloads_excludes_json() -> None:
+    assert "the body is JSON with a token" in wrong(more="payloadFile: a.bin\n")
+
+
+def test_a_size_range_needs_room_for_the_token() -> None:
+    distribution = 'messageSizeDistribution: {"64-100": 1}'
+    text = wrong(("messageSize: 300", distribution))
+    assert "size range '64-100' has sizes below the 80 B" in text
+
+
+TEMPLATE = """
+payload:
+  pool: 3
+  template: |
+    {"meta": {"ref": "{{ envelope }}"}, "amount": {{ integer(1, 9) }}}
+"""
+
+
+def templated(more: str = TEMPLATE) -> str:
+    return TEXT.replace("messageSize: 300\n", "") + more
+
+
+def test_a_template_stands_in_the_profile_or_in_a_file() -> None:
+    in_place = profile.loads(templated(), "p.yaml").payload
+    assert in_place is not None
+    assert in_place.in_place
+    named = profile.loads(templated("payload: {template: order.json}\n"), "p.yaml").payload
+    assert named is not None
+    assert (named.in_place, named.weights, named.pool) == (False, {"order.json": 1}, 100)
+    assert SCHEMA.is_valid(yaml.safe_load(templated()))
+
+
+def test_files_of_templates_are_read_next_to_the_profile(tmp_path: Path) -> None:
+    weights = "payload: {templates: {order.json: 3, cancel.json: 1}}\n"
+    loaded = profile.loads(templated(weights), "p.yaml")
+    path = tmp_path / "p.yaml"
+    path.write_text(templated(weights))
+    (tmp_path / "order.json").write_text("order")
+    with pytest.raises(UsageError, match=r"payload\.templates cancel\.json does not exist"):
+        profile.payload_files(loaded, path, tmp_path)
+    (tmp_path / "cancel.json").write_text("cancel")
+    assert profile.payload_files(loaded, path, tmp_path) == {
+        "order.json": b"order",
+        "cancel.json": b"cancel",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("payload: {pool: 3}\n", "payload: has no template"),
+        ("payload: {templates: {a.json: 0}}\n", "no weight is above 0"),
+        (TEMPLATE + "messageSize: 300\n", "messageSize: has no effect, because payload makes"),
+        (TEMPLATE + "randomBytesRatio: 0.5\n", "randomBytesRatio: has no effect"),
+        ("payload: {template: a, templates: {a: 1}}\n", "exclude each other"),
+    ],
+)
+def test_a_payload_that_cannot_work_is_rejected(more: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        profile.loads(templated(more), "p.yaml")
+
+
+def test_a_driver_without_templates_rejects_them() -> None:
+    text = "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: loopback}\n"
+    with pytest.raises(ProfileError, match="cannot send messages of a template"):
+        profile.loads(text + TEMPLATE, "p.yaml")
