@@ -328,9 +328,10 @@ class _Faults:
         if self._tag == "calm":
             return ()
         scenario = dice(self._seed, "scenario").weighted(SCENARIOS)
-        if scenario and self._load.subscriptions and not self._without:
-            faults = self._scenario(scenario, dice(self._seed, scenario))
-            return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+        if scenario and self._load.subscriptions:
+            drawn = self._scenario(scenario, dice(self._seed, scenario))
+            kept = [fault for fault in drawn if fault.kind not in self._without]
+            return tuple(sorted(kept, key=lambda fault: (fault.at, fault.kind)))
         die = dice(self._seed, "faults")
         sides = die.weighted(SIDES)
         possible = SURVIVED if self._tag == "stormy" else tuple(FAULTS)

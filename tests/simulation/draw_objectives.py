@@ -346,6 +346,8 @@ class Author:
         if "violations" in slo and "earliness" in slo:
             # Where some windows may miss it, no message of the whole run may be early.
             whole["earliness"] = {"max": self._earliness()}
+        if "violations" in slo and self._scales.calm and load.messages < FEW:
+            whole["throughput"] = percent(0.2)
         if whole:
             slo["whole"] = whole
 

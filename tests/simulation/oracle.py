@@ -280,9 +280,9 @@ def _counts(facts: Facts) -> Iterator[Violation]:
             "duplicatesOfResent": sum(
                 number for key, number in duplicates.items() if key[:2] in resent
             ),
-            "corruptHeads": facts.heads,
-            "corrupt": facts.damaged + facts.heads,
         }
+        if facts.heads_settled:
+            true |= {"corruptHeads": facts.heads, "corrupt": facts.damaged + facts.heads}
         if not facts.foreign:
             true["foreign"] = 0
         elif shown["foreign"] == 0 and any(copy.taken is not None for copy in facts.foreign):
