@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import all_facts, documents, has_key, span_of, stages
+from simulation.asked import span_of
+from simulation.facts import all_facts, documents, has_key, stages
 from simulation.figures import RESOLUTION, latencies, statistic_of
 from simulation.margins import DOUBT, TICK, TICKS, margin_between
 from simulation.own_delays import own_p99, reactions
@@ -247,6 +248,9 @@ def _is_in_doubt(played: Played, finding: Finding) -> bool:
 
 
 def _came_in_a_stop(played: Played, copy: Copy) -> bool:
+    """Return whether a copy waited for its reader, or came soon after a stop of it."""
+    if (copy.taken or 0) - copy.arrived > TICKS:
+        return True
     return any(
         worker == copy.worker and begin <= copy.arrived <= 2 * end - begin
         for worker, begin, end in played.truth.pauses
