@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import span_of
 from simulation.facts import all_facts, documents, has_key, stages
-from simulation.figures import RESOLUTION, latencies, statistic_of
+from simulation.figures import RESOLUTION, has_even_clocks, latencies, statistic_of
 from simulation.margins import DOUBT, TICK, TICKS, margin_between
 from simulation.own_delays import own_p99, reactions
 from simulation.violation import Violation
@@ -154,8 +154,8 @@ def _limits(played: Played) -> Iterator[Violation]:
 
 
 def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterator[Violation]:
-    if verdict["outcome"] != "generator-limited":
-        return
+    if verdict["outcome"] != "generator-limited" or not has_even_clocks(facts):
+        return  # A worker whose clock is set believes that it stood still, or is late.
     own = (reason for reason in verdict["reasons"] if not reason.startswith("stage "))
     named = {limit[1] for reason in own if (limit := LIMIT.search(reason))}
     limits = facts.profile.get("generator", {})
