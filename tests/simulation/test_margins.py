@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from simulation.laws import LAWS
-from simulation.margins import EDGE, FATE, TICK, at_an_edge, margin_between
+from simulation.margins import EDGE, FATE, SHIFT, TICK, at_an_edge, margin_between
 from simulation.player import play
 from simulation.test_worlds import REGRESSIONS
-from simulation.truth import Played, Truth
+from simulation.truth import Played, PlayedPhase, Truth
 from simulation.world import MS, SECOND, Fault, World, load_world
 
 
@@ -39,6 +39,39 @@ def test_a_latency_may_differ_by_ticks(observed: float, margin: str) -> None:
     missed = played(outcome="missed", observed=observed * MS)
     assert margin_between(missed, played()) == margin
     assert margin_between(played(), missed) == margin
+
+
+def windows(*observed: tuple[str, float]) -> dict[str, Any]:
+    """Return the windows of an objective. :param observed: outcome and value, ms, of each."""
+    listed = [
+        {"start": number, "outcome": outcome, "observed": value * MS}
+        for number, (outcome, value) in enumerate(observed)
+    ]
+    return {"windows": {"listed": listed}}
+
+
+@pytest.mark.parametrize(("observed", "margin"), [(10.5, TICK), (12, "")])
+def test_a_tick_explains_windows_if_it_explains_each_that_differs(
+    observed: float, margin: str
+) -> None:
+    missed = played(outcome="missed", **windows(("missed", 50), ("missed", observed)))
+    assert margin_between(missed, played(**windows(("missed", 80), ("met", 9)))) == margin
+    assert margin_between(missed, played(**windows(("met", 9), ("met", 9)))) == ""
+
+
+def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:
+    """Times of faults count from the first phase."""
+    early, late = (
+        replace(played(), truth=Truth(phases=[phase("warm-up", 0), phase("measure", start)]))
+        for start in (2 * SECOND, 5 * SECOND)
+    )
+    missed = played(outcome="missed", observed=50 * MS)
+    assert margin_between(replace(missed, truth=late.truth), early) == SHIFT
+    assert margin_between(replace(missed, truth=early.truth), early) == ""
+
+
+def phase(name: str, start: int) -> PlayedPhase:
+    return PlayedPhase(name, start, SECOND, recorded=name == "measure")
 
 
 @pytest.mark.parametrize(("samples", "margin"), [(98, EDGE), (97, "")])
