@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -213,6 +213,26 @@ class Lost:
     """sequence, inclusive"""
 
 
+HEADS_AND_SIZES: Final = "heads and sizes"
+ENVELOPES: Final = "envelopes"
+UNCHECKED: Final = {
+    HEADS_AND_SIZES: "no checksum",
+    ENVELOPES: "the service makes the bodies",
+}
+"""Parts that are checked → why no others are."""
+
+
+def checked_parts(*, checksum: bool, routed: bool) -> str | None:
+    """Return the parts of messages whose damage is detected; None: all of each message.
+
+    :param checksum: payloads end in a checksum.
+    :param routed: a service makes the messages received.
+    """
+    if checksum:
+        return None
+    return ENVELOPES if routed else HEADS_AND_SIZES
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
     """All measurements of one measured phase.
@@ -249,8 +269,7 @@ class Measurements:
     :param pauses_known: the pauses of all workers are recorded, so latencies are also counted
         without the generator's own delays, under the names of
         :func:`~pytest_loadtest.metrics.catalogue.without_own`.
-    :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only
-        damage of heads and sizes is.
+    :param checked: the parts of messages whose damage is detected, as of :func:`checked_parts`.
     :param backlog: None unless a backlog was built and its drain seen.
     :param offering: the planned and the offered load; empty if the plan is unknown, and for a
         stage.
@@ -274,7 +293,7 @@ class Measurements:
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()
     lost: tuple[Lost, ...] = field(default=())
-    checksum: bool = False
+    checked: str | None = HEADS_AND_SIZES
     backlog: Backlog | None = None
     custom: Mapping[str, CustomValue] = field(default_factory=dict)
     broadcasts: bool = False

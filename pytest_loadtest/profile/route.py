@@ -60,6 +60,10 @@ _EXCLUDED: Final[dict[str, tuple[str, Callable[[Profile], Any]]]] = {
         "the topics have the partitions that they have",
         lambda profile: profile.partitions_per_topic > 1,
     ),
+    "producerRate": (
+        "a rate in bytes says nothing about messages of the service: write messages per second",
+        lambda profile: profile.in_bytes,
+    ),
     "messages": ("messages: 0 sends none", lambda profile: profile.messages == 0),
     "producersPerTopic": (
         "without producers nothing comes through the service",

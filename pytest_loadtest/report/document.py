@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
 from pytest_loadtest.brokers.base import Restart, restarts_of
+from pytest_loadtest.metrics.measurements import checked_parts
 from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
 from pytest_loadtest.values.fields import Count, Number
@@ -50,6 +51,12 @@ class ProfileSection:
     """the name that the test uses"""
     document: Mapping[str, Any]
     """the whole profile"""
+
+    @property
+    def checked_parts(self) -> str | None:
+        """The parts of messages whose damage is detected; None: all of each message."""
+        routed = self.document.get("route") is not None
+        return checked_parts(checksum=bool(self.document.get("checksum")), routed=routed)
 
 
 @record

@@ -101,6 +101,7 @@ def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], me
         "deliverAt: 5s",
         "consumerBacklogSizeGB: 1",
         "partitionsPerTopic: 2",
+        "messages: 0",
         "producersPerTopic: 0",
         "subscriptionsPerTopic: 0",
         "subscriptionsPerTopic: 64",
@@ -110,6 +111,11 @@ def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], me
 def test_a_key_that_a_service_makes_meaningless_is_rejected(key: str) -> None:
     name = key.partition(":")[0]
     assert f"{name}: cannot be combined with route" in wrong(more=key + "\n")
+
+
+def test_a_rate_in_bytes_is_rejected() -> None:
+    """The bytes offered are those of inputs, the bytes delivered those of outputs."""
+    assert "producerRate: cannot be combined with route" in wrong(("500", "1MB/s"))
 
 
 def test_an_existing_topic_excludes_a_route() -> None:
