@@ -75,8 +75,8 @@ class BacklogWatch:
     A change takes effect some time after the progress that caused it; both instants are kept, in ns
     after the phase's start.
 
-    The counts of all workers are of one instant while the drain lasts, unless it takes too long: they
-    report at the same instants, each by its own clock.
+    The counts of all workers are of one instant while the drain lasts, unless it takes too long:
+    they report at the same instants, each by its own clock.
 
     Workers count copies. A second copy, or a copy of a message that was answered as failed, makes
     the backlog look smaller than it is, and workers cannot identify all of them: the first copy may

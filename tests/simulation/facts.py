@@ -191,10 +191,13 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     since = max((at for at in ends if at is not None), default=0)
     following = min((one.start for one in of_workload if one.start > phase.start), default=1 << 62)
     end = phase.ended
+    # A worker whose clock was set ends the warm-up before the time of its last messages.
+    earlier = of_workload[: of_workload.index(phase)]
+    begun = max((one.ended or 0 for one in earlier), default=0)
     sent = [
         one
         for one in played.truth.sent
-        if one.run == run["run"] and phase.start <= one.intended < following
+        if one.run == run["run"] and phase.start <= one.intended < following and one.at >= begun
     ]
     acknowledged = profile["driver"].get("acknowledged", True)
     messages, times = _answered(sent, end, acknowledged=acknowledged)

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from simulation.laws import LAWS
 from simulation.margins import EDGE, FATE, SHIFT, TICK, at_an_edge, margin_between
 from simulation.player import play
-from simulation.test_worlds import REGRESSIONS
 from simulation.truth import Played, PlayedPhase, Truth
-from simulation.world import MS, SECOND, Fault, World, load_world
+from simulation.world import MS, SECOND, Fault, World
 
 
 def played(**finding: Any) -> Played:
@@ -127,14 +125,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Played, Played]:
 def test_a_message_at_the_edge_of_a_fault_may_decide(both: tuple[Played, Played]) -> None:
     assert len(at_an_edge(*both)) == 1
     assert margin_between(*both) == FATE
-
-
-def test_a_phase_that_began_earlier_moves_a_message_over_an_edge(tmp_path: Path) -> None:
-    world = load_world(REGRESSIONS / "edge-of-a-cut.yaml")
-    law = next(law for law in LAWS if law.name == "a perfect generator")
-    perfect = play(world.without_generator_faults(), tmp_path / "perfect")
-    hidden = law.check(play(world, tmp_path / "world"), perfect)
-    assert [violation.margin for violation in hidden] == [FATE]
 
 
 def test_a_message_that_was_sent_later_is_not_at_an_edge(
