@@ -277,7 +277,8 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
     if not facts.subscriptions or not facts.copies or facts.bucket:
         return None
     shift = (whole or facts).shift
-    slack = shift * RESOLUTION + facts.error + 2
+    # Both the time of a delivery and the median are known up to the error of the clocks.
+    slack = shift * RESOLUTION + 2 * facts.error + 2
     begin, end = facts.begin + shift, facts.end + shift
     if whole is not None:
         begin = -math.inf
