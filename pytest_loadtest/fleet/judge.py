@@ -100,6 +100,11 @@ def conclude_run(
     if any(found is not None and found.rate is None for found in (peak, peak_before)):
         # Without a peak the search is a miss, whatever its last step was.
         verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
+    if verdict.outcome is slo.Outcome.MISSED:
+        # A service that was gone is a cause of a miss, but changes no outcome.
+        verdict = replace(verdict, reasons=(*run.ended_services, *verdict.reasons))
+    else:
+        notes += run.ended_services
     # The windows of a backlog are no stages of the profile.
     measured_stages = samples.stages if backlog is None and backlog_before is None else ()
     stages = judge_stages(measured_stages, measurements, run, profile, allowed)
@@ -271,8 +276,9 @@ def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     except (OSError, ValueError):  # a damaged folder must not hide why the run broke
         telemetry = None
     section = _bottleneck(telemetry, run, None, verdict)
+    notes = tuple(ended for ended in run.ended_services if ended not in str(error))
     return build_document(
-        _facts(run, folder, telemetry),
+        _facts(run, folder, telemetry, notes),
         verdict,
         None,
         bottleneck=section,

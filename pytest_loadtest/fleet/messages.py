@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pytest_loadtest.fleet.service_request import ServiceStarted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -211,11 +213,12 @@ class RunStep:
     """One step of a run.
 
     ``work``: what a worker does before it reaches the meeting, for the error about one that does
-    not.
+    not. ``in_setup``: the test's fixtures, or its body, bring it when they come to it.
     """
 
     __slots__ = ()
     work: ClassVar[str]
+    in_setup: ClassVar[bool] = False
 
     @property
     def meeting(self) -> tuple[object, ...]:
@@ -231,6 +234,7 @@ class ClaimShares(RunStep):
     """
 
     work = "ask for its share of the load"
+    in_setup: ClassVar[bool] = True
     request: Request
 
 
@@ -366,7 +370,9 @@ class Result:
     result: RunResult | None
 
 
-StepAnswer = Shares | Continue | ConnectFrom | SampleHost | NextPhases | CleanUp | Result
+StepAnswer = (
+    Shares | Continue | ConnectFrom | SampleHost | NextPhases | CleanUp | Result | ServiceStarted
+)
 
 
 # What a worker sends about one run.

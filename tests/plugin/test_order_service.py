@@ -76,9 +76,7 @@ def write(project: Project, url: str, *, client: str = "native", drain: str = "1
 
 
 @pytest.mark.parametrize("client", ["native", "library"])
-def test_a_service_that_confirms_each_order_is_met(
-    project: Project, url: str, client: str
-) -> None:
+def test_a_service_that_confirms_each_order_is_met(project: Project, url: str, client: str) -> None:
     write(project, url, client=client)
     with serving(url):
         finished = project.run("-n2")

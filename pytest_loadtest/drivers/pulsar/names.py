@@ -15,6 +15,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.base import TopicNames
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, Admin
 from pytest_loadtest.drivers.pulsar.bundle_split import suffix
 from pytest_loadtest.errors import TargetError, UsageError
@@ -137,6 +138,11 @@ class RunNames:
             self._topology,
             index,
         )
+
+    def topic_names(self) -> TopicNames:
+        """Return the names of all topics of the run; producers and consumers use the same."""
+        names = tuple(map(self.topic, range(self._topology.topics)))
+        return TopicNames(inputs=names, outputs=names)
 
     def subscription(self, number: int) -> str:
         """Return the name of a topic's subscription."""

@@ -30,8 +30,8 @@ NOW = 1000 * SECOND
 CAUSE = NoData("disk full")
 ALL: dict[str, State] = {
     "gathering": Gathering(),
-    "working": Working(first=False),
-    "meeting": Meeting(first=False, brought={"a": PhaseDone(1, ())}, since=NOW),
+    "working": Working(),
+    "meeting": Meeting(brought={"a": PhaseDone(1, ())}, since=NOW),
     "answering": Answering(ClaimShares),
     "driving load": DrivingLoad({"": Drain("measure", 2, 1, 0)}),
     "concluded": Concluded(None),
@@ -82,7 +82,7 @@ def test_the_deadline_of_a_meeting_grows_with_the_patience_of_the_run() -> None:
 
 
 def test_the_first_meeting_has_no_deadline_before_the_lead_is_there() -> None:
-    run = Run(KEY, Meeting(first=True, brought={}, since=None), ("a", "b"))
+    run = Run(KEY, Meeting(brought={}, since=None), ("a", "b"))
     assert run.deadline is None
 
 

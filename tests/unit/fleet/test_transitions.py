@@ -105,8 +105,8 @@ def run_in(state: type[State], members: Sequence[str] = ("a", "b")) -> Run:
     """Return a run in this state: of ``a``, which leads, and ``b``."""
     facts: dict[type[State], Callable[[], State]] = {
         Gathering: lambda: Gathering(arrived={"a"}),
-        Working: lambda: Working(first=False),
-        Meeting: lambda: Meeting(first=False, brought={"a": STEP}, since=NOW),
+        Working: Working,
+        Meeting: lambda: Meeting(brought={"a": STEP}, since=NOW),
         Answering: lambda: Answering(PhaseDone),
         DrivingLoad: lambda: DrivingLoad({"": drain()}),
         Concluded: lambda: Concluded(PhaseDone),
