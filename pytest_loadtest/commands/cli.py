@@ -171,13 +171,12 @@ def _parser() -> argparse.ArgumentParser:
             report.EXAMPLES,
         )
     )
-    examples = " .loadtest/SESSION .loadtest/LATER\n release-4.0/results.json results.json --json"
     compare.add_compare(
         command(
             "compare",
             _compare,
             "compare runs with earlier ones of the same tests, figure by figure",
-            examples,
+            compare.EXAMPLES,
         )
     )
     examples = " history.jsonl\n history.jsonl --test orders"

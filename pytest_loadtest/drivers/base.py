@@ -78,7 +78,7 @@ class DriverContext:
         broker with them. A driver that changes policies at the broker leaves
         those alone that would replace one of them.
     :param route: the topics of a service under test, which replace those of the run; only for
-        clients with ``Client.routes``.
+        clients with ``Client.services``.
     """
 
     target: TargetAddress

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelyReport:
     """The number of copies that took no longer than each bound, by second of their intended time.
 
@@ -34,7 +34,7 @@ class TimelyReport:
         return counts[place] if place < len(counts) else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progress:
     """One worker's counts in the current phase; ``sending`` until all its messages are handed over
     or dropped.

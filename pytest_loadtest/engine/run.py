@@ -100,6 +100,8 @@ class Engine:
         delays = None if self._delays is None else replace(self._delays, start=start, wall=wall)
         self._phase = phase
         self._start = start
+        if self._pool.filler is not None:
+            self._pool.filler.wall = wall
         self._control = control
         self._recorder = recorder
         self.pauses.clear()

@@ -22,6 +22,7 @@ from pytest_loadtest.message.streams import stream_at
 from pytest_loadtest.metrics.pauses import SHORTEST
 from pytest_loadtest.schedule.pacing import NEVER
 from pytest_loadtest.schedule.schedules import ByteSchedule, Drawing, EvenSchedule
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -418,7 +419,7 @@ def key_column(distributor: str, seed: int, streams: Streams) -> Keys:
     return random_keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Setup:
     """One workload on one worker, connected and ready: the arguments of
     :class:`~pytest_loadtest.engine.run.Engine`.

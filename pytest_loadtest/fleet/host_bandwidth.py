@@ -14,7 +14,6 @@ import base64
 import pickle
 import secrets
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,6 +25,7 @@ from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +47,7 @@ DRAIN: Final = 10 * SECOND
 _BURST: Final = 32  # messages offered at a time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BandwidthRequest:
     """The arguments of a measurement.
 
@@ -75,7 +75,7 @@ class BandwidthRequest:
         return request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Bandwidth:
     """A measured bandwidth.
 

@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
@@ -20,6 +20,7 @@ from pytest_loadtest.fleet.host_process import connect_command, host_command, ho
 from pytest_loadtest.plan.hosts import CONTROLLER, HostShare
 from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile.hosts import HostEntry, read_hosts
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +90,7 @@ def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
     return ["popen"] * local + remote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostFacts:
     """The facts that a host reports about itself.
 

@@ -21,6 +21,7 @@ from pytest_loadtest.fleet.regression import compare_with_baseline
 from pytest_loadtest.fleet.run_notes import clock_notes, seen_versions, unchecked_host_notes
 from pytest_loadtest.fleet.settled_backlog import recorded_backlog, settle_backlog
 from pytest_loadtest.fleet.stage_verdicts import judge_stages, scaled_objectives
+from pytest_loadtest.metrics.measurements import checked_parts
 from pytest_loadtest.observe.conclusion import conclude
 from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.observe.telemetry import fullest
@@ -89,7 +90,7 @@ def conclude_run(
     measurements = replace(
         samples.measurements,
         backlog=built if backlog_before is None else recorded_backlog(backlog_before),
-        checksum=profile.checksum,
+        checked=checked_parts(checksum=profile.checksum, routed=profile.route is not None),
         delayed_index=fullest(telemetry),
         forgotten=run.facts.driver.get("forgotten"),
     )

@@ -12,7 +12,7 @@ import numbers
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from pytest_loadtest.pipeline.aggregate import aggregate_with_stages
 from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.pipeline.samples import SampledRun, SampleFiles, Samples, kinds_of
 from pytest_loadtest.pipeline.transforms import for_workers
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.verdict.custom import HOOK
 
@@ -37,7 +38,7 @@ Custom = Callable[["SparkSession", SampledRun, Samples], Mapping[Any, Any]]
 PACKAGE = str(Path(__file__).parents[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MeasuredRun:
     """A run folder with its measurements.
 

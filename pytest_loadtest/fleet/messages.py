@@ -8,11 +8,12 @@ controller sends. Both sides dispatch by the type of a message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_loadtest.fleet.service_request import ServiceStarted
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,15 +34,18 @@ Key = tuple[int, int]
 """A run: the index of the test among the collected ones, and the attempt, which counts reruns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Part:
-    """One workload of a request. :param payload_file: content of the profile's payloadFile."""
+    """One workload of a request.
+
+    :param files: contents of the files that bodies are made of, by their names in the profile.
+    """
 
     profile: Profile
-    payload_file: bytes | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Request:
     """The load that a test requests.
 
@@ -69,28 +73,7 @@ class Request:
     cluster_line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disturbance:
-    """A request of the test's body to end, start or restart the target.
-
-    :param action: ``kill``, ``start`` or ``restart``.
-    :param role, number: one process of a cluster; number None: the whole target.
-    :param kill: restart with SIGKILL.
-    """
-
-    action: str
-    role: str = "broker"
-    number: int | None = None
-    kill: bool = False
-
-    @property
-    def text(self) -> str:
-        """``restarting``, or ``killing broker 2 of``: the target's description follows."""
-        verb = {"kill": "killing", "start": "starting", "restart": "restarting"}[self.action]
-        return verb if self.number is None else f"{verb} {self.role} {self.number} of"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkloadAssignment:
     """One worker's share of one workload.
 
@@ -111,7 +94,7 @@ class WorkloadAssignment:
     nonce: int
     worker: str
     profile: Profile
-    payload_file: bytes | None
+    files: Mapping[str, bytes]
     assignment: Assignment
     topology: Topology
     target: TargetAddress
@@ -126,7 +109,7 @@ class WorkloadAssignment:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkerLocation:
     """A worker's process, so that it can be sampled.
 
@@ -141,7 +124,7 @@ class WorkerLocation:
     network: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostSampling:
     """The samples that one worker takes of workers on its host, itself the first of them.
 
@@ -156,7 +139,7 @@ class HostSampling:
     addresses: Mapping[str, Sequence[tuple[str, int]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartPhase:
     """The next phase of one workload, to be started.
 
@@ -176,7 +159,7 @@ class StartPhase:
     samples: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PhaseFinished:
     """A worker's report on one workload's phase, when its samples are closed.
 
@@ -197,7 +180,7 @@ class PhaseFinished:
     unanswered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunResult:
     """The result of a run for the test, and its properties for JUnit; sent to the lead."""
 

@@ -10,14 +10,15 @@ parsed in :mod:`~pytest_loadtest.fleet.options`.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     import pytest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OptionRow:
     """An option, an ini key, or both under one name; the option then overrides the ini key.
 

@@ -7,7 +7,7 @@ pytest's usage error and names the option.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.values.addresses import check_address, check_samples_location, masked
 from pytest_loadtest.values.quantities import parse_duration
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.plan.hosts import HostShare
@@ -142,7 +143,7 @@ def parse_listen_address(text: str | None) -> tuple[str, int] | None:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Options:
     """The options of load tests, checked. See ``pytest --help`` for each."""
 

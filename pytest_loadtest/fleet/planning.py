@@ -78,7 +78,7 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
         available = joint_machine(options.hosts, shares)
     return make_plan(
         profile,
-        profile_pool(profile, part.payload_file),
+        profile_pool(profile, part.files),
         workers=len(hosts),
         cost=profile_cost(profile, costs()),
         machine=available,

@@ -19,7 +19,7 @@ second of it, or after the timeouts of the states.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from pytest_loadtest.errors import LoadtestError, NoData, UsageError
@@ -46,6 +46,7 @@ from pytest_loadtest.fleet.run_events import (
 )
 from pytest_loadtest.fleet.run_states import Gathering, Run
 from pytest_loadtest.fleet.transitions import handle_event
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.changes import Change
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepAnswers:
     """The controller's answers to a step.
 

@@ -18,12 +18,12 @@ from pytest_loadtest.fleet.display import Display
 from pytest_loadtest.fleet.messages import (
     AwaitVerdict,
     ClaimShares,
-    Disturbance,
     NextPhases,
     PhaseDone,
     Result,
 )
 from pytest_loadtest.fleet.observing import load_samplers
+from pytest_loadtest.fleet.outages import Disturbance
 from pytest_loadtest.fleet.outputs import Outputs, session_folder
 from pytest_loadtest.fleet.planned_run import PlannedRun
 from pytest_loadtest.fleet.rendezvous import StepAnswers

@@ -7,13 +7,13 @@ continues after a step without data: its answer would be unfounded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_bounds
 from pytest_loadtest.plan.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.peak import Search, Step
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Judged = tuple[MeasuredRun, Load]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Next:
     """A phase to run.
 

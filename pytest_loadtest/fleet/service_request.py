@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from pytest_loadtest.values.addresses import masked_text
+from pytest_loadtest.values.records import record
 
 STOP_SERVICES: Final = "stop services"
 """The command that ends the services of a run; its answer is this text too."""
 _INTERPRETER: Final = re.compile(r"(python|pypy|java|node|ruby|perl|bash|sh|uv)[0-9.]*\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ServiceRequest:
     """A service to be started, equal on all workers.
 
@@ -48,7 +49,7 @@ class ServiceRequest:
         return masked_text(shlex.join(self.command))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Service:
     """A service that runs for a test, returned by ``load_service(…)`` on every worker.
 

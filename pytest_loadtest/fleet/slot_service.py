@@ -18,13 +18,13 @@ import ssl
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.scratch import ScratchFolder
 from pytest_loadtest.pipeline.slot_task import CHUNK, first_to_end, pump
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def read_certificate(path: Path) -> tuple[ssl.SSLContext, str]:
     return context, certificate[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class JoinedSlot:
     """A task that has identified itself.
 

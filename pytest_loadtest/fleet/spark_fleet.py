@@ -10,7 +10,6 @@ import io
 import re
 import zipfile
 from collections import Counter
-from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.pipeline.slot_task import CountedSlot, WorkerSlot
 from pytest_loadtest.pipeline.slots import SlotJob, driver_host
 from pytest_loadtest.profile.hosts import HostEntry
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     import ssl
@@ -45,7 +45,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.]+")
 _COMMON: Final = "spark.cores.max, spark.executor.instances, spark.executor.cores, spark.task.cpus"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FleetOptions:
     """The values that describe a fleet on Spark.
 

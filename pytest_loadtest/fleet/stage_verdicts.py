@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from pytest_loadtest.metrics.measurements import checked_parts
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.finding import no_data
@@ -76,9 +77,10 @@ def _judge_stage(
             objectives = stage.slo.objectives
     if not objectives:
         return slo.Verdict(outcome=slo.Outcome.MET, findings=())
+    checked = checked_parts(checksum=profile.checksum, routed=profile.route is not None)
     verdict = slo.evaluate(
         scaled_objectives(objectives, run),
-        replace(measured, checksum=profile.checksum),
+        replace(measured, checked=checked),
         profile.generator,
         tolerated=allowed,
     )

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.messages import Disturbance, PhaseFinished, Request
+    from pytest_loadtest.fleet.messages import PhaseFinished, Request
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.outages import Disturbance
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
@@ -96,7 +97,7 @@ class WorkloadRun(DescribedWorkload):
             nonce=self.nonce,
             worker=worker,
             profile=profile,
-            payload_file=self.part.payload_file,
+            files=self.part.files,
             assignment=plan.assignments[rank],
             topology=plan.topology,
             target=target_address(broker.facts),
@@ -198,7 +199,7 @@ class WorkloadRun(DescribedWorkload):
 
     @cached_property
     def _pool(self) -> PayloadPool:
-        return profile_pool(self.part.profile, self.part.payload_file)
+        return profile_pool(self.part.profile, self.part.files)
 
     @property
     def target(self) -> str:

@@ -48,9 +48,9 @@ class WorkloadShare:
         profile = assigned.profile
         self.assigned = assigned
         self._clock = clock
-        self.pool = profile_pool(profile, assigned.payload_file)
+        self.pool = profile_pool(profile, assigned.files)
         # Generates the payloads before load runs, not with the first message.
-        assert self.pool.bodies if self.pool.shape is None else self.pool.around_tokens
+        assert self.pool.filler or self.pool.bodies
         context = DriverContext(
             target=assigned.target,
             settings=profile.driver,

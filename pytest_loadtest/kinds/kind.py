@@ -36,8 +36,9 @@ class Client:
     :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
     :param source_addresses: the driver connects from the addresses in
         :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
-    :param routes: the driver uses the topics of
-        :attr:`~pytest_loadtest.drivers.base.DriverContext.route`, and reads tokens.
+    :param services: the driver can test a service: it uses the topics of
+        :attr:`~pytest_loadtest.drivers.base.DriverContext.route`, reads tokens, and sends what
+        ``whole_payloads`` returns.
     """
 
     driver: Reference
@@ -45,7 +46,7 @@ class Client:
     setup_time: int = 1_000_000
     spreads: bool = False
     source_addresses: bool = False
-    routes: bool = False
+    services: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
-from pytest_loadtest.message.token import encode_tokens
+from pytest_loadtest.message.template import Filler
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
-    from pytest_loadtest.message.token import JsonShape
+    from pytest_loadtest.message.template import JsonShape, Pattern
 
 
 CHECKSUM: Final = 4
@@ -120,8 +120,9 @@ class PayloadPool:
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
     :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
         do not differ.
-    :param shape: messages are JSON with the envelope as a token; None: the envelope begins the
-        body.
+    :param patterns: the payloads with their fields left open; empty: a binary envelope begins each
+        payload, and the same body follows.
+    :param shape: of patterns that are made at the first access; None: there are none.
     """
 
     filling: Filling
@@ -132,6 +133,7 @@ class PayloadPool:
     clamped: int
     checksum: bool
     of_topics: tuple[int, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
     shape: JsonShape | None = None
 
     @property
@@ -181,11 +183,13 @@ class PayloadPool:
         return column
 
     @cached_property
-    def around_tokens(self) -> tuple[tuple[bytes, bytes], ...]:
-        """The bytes before and after the token of each payload, if messages are JSON."""
-        assert self.shape is not None
-        padding = map(self.filling.text, self.sizes.tolist(), count())
-        return tuple(map(self.shape.around, self.sizes.tolist(), padding))
+    def filler(self) -> Filler | None:
+        """The maker of messages from the patterns; None if there are none."""
+        if self.shape is None:
+            return Filler(self.patterns) if self.patterns else None
+        sizes = self.sizes.tolist()
+        padding = map(self.filling.text, sizes, count())
+        return Filler(tuple(map(self.shape.pattern, sizes, padding)))
 
     @cached_property
     def choices(self) -> tuple[draws.WeightedChoice, ...]:
@@ -331,6 +335,39 @@ def build_pool(
     )
 
 
+def build_pattern_pool(
+    patterns: Mapping[str, Sequence[Pattern]], weights: Mapping[str, int], max_size: int
+) -> PayloadPool:
+    """Make the pool of rendered templates.
+
+    :param patterns: the patterns of each template, by its name; each template is a size bucket.
+    :param weights: of the templates.
+    :param max_size: the target's limit on a whole payload, bytes.
+    :raises ValueError: too many payloads; one that is larger than the limit.
+    """
+    counts = [len(each) for each in patterns.values()]
+    check_payload_count(counts, max(counts), MAX_PAYLOADS)
+    sizes: list[int] = []
+    of_payloads: list[float] = []
+    total = sum(weights[name] for name in patterns)
+    for name, each in patterns.items():
+        for pattern in each:
+            if pattern.size > max_size:
+                raise ValueError(f"{name}: {pattern.size} B, and the target takes {max_size} B")
+            sizes.append(pattern.size)
+            of_payloads.append(weights[name] / total / len(each))
+    return PayloadPool(
+        filling=Filling(0, 0.0, None, checksum=False),
+        sizes=np.array(sizes, np.int32),
+        buckets=np.repeat(np.arange(len(counts), dtype=np.int16), counts),
+        weights_of=(np.array(of_payloads),),
+        bucket_names=tuple(patterns),
+        clamped=0,
+        checksum=False,
+        patterns=tuple(pattern for each in patterns.values() for pattern in each),
+    )
+
+
 def _united(distributions: Sequence[Sequence[Bucket]]) -> list[Bucket]:
     """Return each bucket once, in order of first appearance; its weight is above 0 if it is above 0
     in any distribution.
@@ -409,18 +446,18 @@ class PayloadChooser:
 
 
 def whole_payloads(
-    pool: PayloadPool, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
+    pool: PayloadPool,
+    heads: NDArray[np.uint8],
+    payload: NDArray[np.uint16],
+    key: NDArray[np.int32] | None = None,
 ) -> list[bytes]:
-    """Return whole payloads, for clients that take one message at a time; ``heads`` from
-    ``envelope.encode_heads``.
+    """Return whole payloads, for clients that take one message at a time.
+
+    :param heads: from ``envelope.encode_heads``.
+    :param key: as in a burst.
     """
-    if pool.shape is not None:
-        around = pool.around_tokens
-        messages = []
-        for number, token in zip(payload.tolist(), encode_tokens(heads), strict=True):
-            front, back = around[number]
-            messages.append(front + token + back)
-        return messages
+    if pool.filler is not None:
+        return pool.filler.messages(heads, payload, key)
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         head_sizes = pool.head_size[payload].tolist()

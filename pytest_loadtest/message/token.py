@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import binascii
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,8 +25,6 @@ PREFIX: Final = b"~lt1~"
 _DIGITS: Final = 43  # of 32 bytes in base64: 256 bits in digits of 6
 TOKEN: Final = len(PREFIX) + _DIGITS
 """Bytes of a token."""
-PADDING: Final = "padding"
-"""The member of a message's JSON object that fills it to its size."""
 
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -121,38 +118,3 @@ class TokenReader:
             return data.find(value.encode(), first, end)
         except (ValueError, LookupError, TypeError, AttributeError):
             return -1
-
-
-@dataclass(frozen=True, slots=True)
-class JsonShape:
-    """The JSON object of a message that carries a token: the token's field, and padding.
-
-    :param pointer: the field that has the token.
-    """
-
-    pointer: Pointer
-
-    @property
-    def smallest(self) -> int:
-        """Bytes of the smallest message."""
-        return sum(map(len, self.around(0, b""))) + TOKEN
-
-    def around(self, size: int, padding: bytes) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the token in a message.
-
-        :param size: bytes of the whole message.
-        :param padding: characters that need no escape; zeros follow them up to the size.
-        """
-        document: Any = "\0"  # in place of the token: no name of a member becomes these 8 bytes
-        for name in reversed(self.pointer):
-            document = {name: document}
-        # A member of this name may lead to the token.
-        padding_name = PADDING
-        while padding_name in document:
-            padding_name += "_"
-        document[padding_name] = ""
-        text = json.dumps(document, separators=(",", ":")).encode()
-        front, _, back = text.partition(b'"\\u0000"')
-        missing = size - len(text) + len(b"\\u0000") - TOKEN
-        filled = padding.ljust(missing, b"0")[: max(missing, 0)]
-        return front + b'"', b'"' + back[:-2] + filled + back[-2:]

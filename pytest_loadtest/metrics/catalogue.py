@@ -14,9 +14,10 @@ Every process reads the rows: the controller, the workers and Spark's workers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
+
+from pytest_loadtest.values.records import record
 
 Form = Literal["latency", "rate", "share", "count", "duration", "bytes"]
 """The way in which a metric is bounded: a latency by its statistics (p99, max, mean, min), any
@@ -60,7 +61,7 @@ class Need(Enum):
     BACKLOG = "a backlog"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Metric:
     """One row of the catalogue.
 
@@ -285,7 +286,7 @@ CATALOGUE: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CountRow:
     """A field of :class:`~pytest_loadtest.metrics.measurements.Counts`.
 

@@ -33,6 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.values.records import record
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -87,7 +89,7 @@ class ClockExchange:
         return self.host - (self.left + self.came) // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClockLine:
     """A linear relation: the controller's time is ``host - offset - drift × (host - at)``.
 
@@ -105,7 +107,7 @@ class ClockLine:
         return host - self.offset - round(self.drift * (host - self.at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClockFit:
     """The relation that exchanges show, and how good it is.
 
@@ -257,7 +259,7 @@ def _bursts(exchanges: Sequence[ClockExchange]) -> list[list[ClockExchange]]:
     return bursts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostTime:
     """The error of the times of one host in a phase.
 
@@ -273,7 +275,7 @@ class HostTime:
     holds: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WithinHosts:
     """The deliveries whose producer and consumer are on one host, by their first copies.
 
@@ -287,7 +289,7 @@ class WithinHosts:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Correction:
     """Changes times that a worker recorded by one line into those of a better line, which is known
     only when load is over.

@@ -15,6 +15,7 @@ import numpy as np
 from pytest_loadtest.metrics.clocks import WithinHosts
 from pytest_loadtest.metrics.time_slices import INTERVAL, Boundaries, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +187,7 @@ class Expected:
         return tuple(f"topic {i}" for i in range(self.topics))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Recorded:
     """The workers' own counts and evidence.
 
@@ -207,7 +208,7 @@ class Recorded:
     clocks: tuple[HostTime, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkerEvidence:
     """Load of one worker's process in the measured phase: the evidence for *generator-limited*.
 
@@ -266,7 +267,7 @@ def with_latencies(
     return tuple(replace(worker, latencies=latencies.get(worker.worker, {})) for worker in workers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Opening:
     """The opening of all workers' connections before the load.
 

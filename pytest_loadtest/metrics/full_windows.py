@@ -9,12 +9,12 @@ both limited to the measured phase.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NAMED: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BlockedTopic:
     """A topic whose messages were dropped before full in-flight windows."""
 
@@ -41,7 +41,7 @@ class BlockedTopic:
     """ns after the start of the phase: until then one of them waited"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FullWindows:
     """Messages that were dropped because the in-flight windows of their streams were full: caused
     by the target.

@@ -25,7 +25,6 @@ every gap that is not shorter than the bound (:func:`ends_of_pieces`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,6 +32,7 @@ import numpy as np
 from pytest_loadtest.metrics.catalogue import with_own, without_own
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 CELLS: Final = 1 << 21
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DeliveryGaps:
     """The longest gap of each subscription of each topic that received something, the earliest one
     of several that are equally long.

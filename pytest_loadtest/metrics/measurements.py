@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ CustomValue = Duration | Rate | float | None
 """The value of a user's own metric; None: no value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Counts:
     """Messages of the measured phase.
 
@@ -71,7 +72,7 @@ class Counts:
     corrupt_heads: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Breakdown:
     """One topic or one size bucket.
 
@@ -90,7 +91,7 @@ class Breakdown:
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Series:
     """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN
     if nothing was measured.
@@ -156,7 +157,7 @@ class Series:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Backlog:
     """A backlog that was built while consumers were paused and then read while producers continued,
     by the workers' reports twice a second.
@@ -196,7 +197,7 @@ class Backlog:
     waited: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Lost:
     """A range of lost messages."""
 
@@ -210,6 +211,26 @@ class Lost:
     """sequence"""
     last: Count
     """sequence, inclusive"""
+
+
+HEADS_AND_SIZES: Final = "heads and sizes"
+ENVELOPES: Final = "envelopes"
+UNCHECKED: Final = {
+    HEADS_AND_SIZES: "no checksum",
+    ENVELOPES: "the service makes the bodies",
+}
+"""Parts that are checked → why no others are."""
+
+
+def checked_parts(*, checksum: bool, routed: bool) -> str | None:
+    """Return the parts of messages whose damage is detected; None: all of each message.
+
+    :param checksum: payloads end in a checksum.
+    :param routed: a service makes the messages received.
+    """
+    if checksum:
+        return None
+    return ENVELOPES if routed else HEADS_AND_SIZES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +269,7 @@ class Measurements:
     :param pauses_known: the pauses of all workers are recorded, so latencies are also counted
         without the generator's own delays, under the names of
         :func:`~pytest_loadtest.metrics.catalogue.without_own`.
-    :param checksum: payloads ended in a checksum, so that any damage is detected; otherwise only
-        damage of heads and sizes is.
+    :param checked: the parts of messages whose damage is detected, as of :func:`checked_parts`.
     :param backlog: None unless a backlog was built and its drain seen.
     :param offering: the planned and the offered load; empty if the plan is unknown, and for a
         stage.
@@ -273,7 +293,7 @@ class Measurements:
     buckets: tuple[Breakdown, ...] = ()
     workers: tuple[WorkerEvidence, ...] = ()
     lost: tuple[Lost, ...] = field(default=())
-    checksum: bool = False
+    checked: str | None = HEADS_AND_SIZES
     backlog: Backlog | None = None
     custom: Mapping[str, CustomValue] = field(default_factory=dict)
     broadcasts: bool = False
@@ -382,7 +402,7 @@ class Measurements:
         return self.counts.dropped - self.full_windows.dropped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DelayedIndex:
     """The broker's index of delayed messages when it was largest, over all topics and subscriptions
     of the run.

@@ -14,7 +14,7 @@ counts of Spark's workers, which look up the window of each message.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,13 @@ import numpy as np
 from pytest_loadtest.message.size_mix import SizeMix  # noqa: TC001
 from pytest_loadtest.metrics.time_slices import INTERVAL
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedStep:
     """A constant rate.
 
@@ -41,7 +42,7 @@ class PlannedStep:
     rate: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedStage:
     """A stage of the plan.
 
@@ -52,7 +53,7 @@ class PlannedStage:
     start: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedSizes:
     """The sizes of messages from an instant on.
 
@@ -63,7 +64,7 @@ class PlannedSizes:
     mix: SizeMix
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedLoad:
     """The load that was requested for a phase, with the changes made while it ran.
 
@@ -147,7 +148,7 @@ class PlannedLoad:
         return max((sizes.mix.largest for sizes in self.sizes), default=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedWindow:
     """A window of the plan. Times are ns after the phase's start.
 
@@ -163,7 +164,7 @@ class PlannedWindow:
     mix: SizeMix | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OfferedWindow:
     """A window of the plan with the messages whose intended times are in it.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class SilentStream:
     """index"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Silent:
     """Subscriptions and streams that had messages due and of which nothing arrived."""
 

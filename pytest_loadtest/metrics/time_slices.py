@@ -24,6 +24,7 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import HALF, Histogram, join_total, merge
 from pytest_loadtest.metrics.signed import SIDES, with_lateness
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -420,7 +421,7 @@ def of_parts(parts: Sequence[Histogram | None]) -> Histograms | None:
 MOST_BLOCKS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OverTime:
     """End-to-end latencies of first copies by the block of seconds that has their message's
     intended time.

@@ -16,7 +16,7 @@ import types
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import MISSING, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -28,6 +28,7 @@ from pytest_loadtest.metrics.clocks import ClockFit, ClockLine  # noqa: TC001
 from pytest_loadtest.metrics.offering import PlannedLoad  # noqa: TC001
 from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ RUN_VERSION: Final = 3
 STREAMS_FILE: Final = "streams.npz"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunStreams:
     """The number of streams, and the file of their columns."""
 
@@ -48,7 +49,7 @@ class RunStreams:
     file: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunStage:
     """A stage that has begun.
 
@@ -65,7 +66,7 @@ class RunStage:
     drift: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunChange:
     """A change of a running load; None leaves a thing as it is.
 
@@ -87,7 +88,7 @@ class RunChange:
     aborted: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCircumstances:
     """The circumstances of a run, as documents of the modules that record them."""
 
@@ -100,7 +101,7 @@ class RunCircumstances:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunClock:
     """The clock of a worker on another host.
 
@@ -114,7 +115,7 @@ class RunClock:
     fit: ClockFit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFile:
     """The content of ``run.json``.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.message.samples import KINDS, Flag
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SPARK = {"int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SampledRun:
     """The description of a run for a hook.
 

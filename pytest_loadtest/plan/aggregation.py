@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.metrics.sizes import PACKED_BYTES, SECOND_BUCKETS, TASK_ROWS, filled
 from pytest_loadtest.metrics.time_slices import INTERVAL
 from pytest_loadtest.values.quantities import SECOND, format_size
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.plan.phases import StageSpan
@@ -65,7 +65,7 @@ _WORKER_MOST = 250 * _MIB
 _COPIES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Aggregation:
     """The needs of one workload's aggregation.
 

@@ -6,12 +6,12 @@ bisection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.plan.needs import can_connect, expected_batch
 from pytest_loadtest.plan.scaling import at, highest_rate
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ HANDLES_PER_CORE = 50
 _HALVINGS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Capacity:
     """The load that this machine should carry, by the calibrated costs and its bandwidth."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.plan.scaling import OTHER_FILES, Machine
 from pytest_loadtest.values.quantities import format_bits, format_size
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CONTROLLER = "controller"  # the host that pytest was started on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostShare:
     """A host, with its part of the workers.
 
@@ -43,7 +43,7 @@ class HostShare:
         return self.workers / self.of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HostNeeds:
     """The needs of a host.
 

@@ -10,7 +10,6 @@ from.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.plan.aggregation import Aggregation, aggregation_of
@@ -18,6 +17,7 @@ from pytest_loadtest.plan.scaling import OTHER_FILES
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.topology import rows_of_broadcast
 from pytest_loadtest.values.quantities import SECOND, format_count
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ COPY_BYTES = 7.5
 ROW_BYTES = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Connections:
     """The connections of one workload.
 
@@ -253,7 +253,7 @@ def expected_batch(profile: Profile, topology: Topology, size: float, rate: floa
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Needs:
     """The needs of a plan; sizes in bytes, rates per second.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.objectives import Slo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageSpan:
     """A stage of the measured phase, with its objectives. Times are ns from the phase's start.
 
@@ -110,7 +111,7 @@ class Phase:
         return self.before.plus(total, self.turns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PacedTraffic:
     """The pacing of the measured phase: its rates, and the changes at its stages.
 
@@ -144,7 +145,7 @@ class PacedTraffic:
         return rate / self.mean_size if self.in_bytes else rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BacklogPlan:
     """The backlog to build before consumers resume.
 

@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.payloads import PayloadPool, build_pool
+from pytest_loadtest.message.payloads import PayloadPool, build_pattern_pool, build_pool
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.message.template import (
+    check_pattern,
+    example_of,
+    excerpt,
+    render_template,
+    with_head,
+)
 from pytest_loadtest.plan.auto import Capacity, auto_scaled
 from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.plan.needs import missing_for_connections, needs_of
@@ -50,12 +58,14 @@ from pytest_loadtest.verdict.early import lowest_rate
 from pytest_loadtest.verdict.peak import Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.kinds.costs import Cost
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.template import Pattern
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.profile import Profile
+    from pytest_loadtest.profile.sections import PayloadSection
     from pytest_loadtest.schedule.pairing import Placement
     from pytest_loadtest.schedule.topology import Assignment
 
@@ -68,6 +78,7 @@ class Plan:
     :param scale: None if the profile runs as written.
     :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
+    :param example: a message of a template; empty without templates.
     :param hosts: of each worker, by rank.
     :param phases: empty if a search makes them one by one.
     :param turns: the order of streams in all of them.
@@ -89,6 +100,7 @@ class Plan:
     mean_size: float
     bucket_names: tuple[str, ...]
     clamped: int
+    example: str
     needs: Needs
     unscaled: Needs | None
 
@@ -181,8 +193,14 @@ def overload_reasons(plans: Sequence[Plan], machine: Machine) -> tuple[str, ...]
     return tuple(reasons)
 
 
-def profile_pool(profile: Profile, file_content: bytes | None = None) -> PayloadPool:
-    """Make the payloads of a profile and of its stages."""
+def profile_pool(profile: Profile, files: Mapping[str, bytes] | None = None) -> PayloadPool:
+    """Make the payloads of a profile and of its stages.
+
+    :param files: contents of the files that bodies are made of, by their names in the profile.
+    :raises UsageError: a template is wrong.
+    """
+    if profile.payload is not None:
+        return _rendered_pool(profile, profile.payload, files or {})
     message_size = profile.message_size
     if (profile.consumer_only or profile.connects_only) and not profile.buckets:
         message_size = message_size or HEAD  # a pool must not be empty, even if nothing is sent
@@ -193,7 +211,7 @@ def profile_pool(profile: Profile, file_content: bytes | None = None) -> Payload
         randomized=profile.use_randomized_payloads,
         random_ratio=profile.random_bytes_ratio,
         pool_size=profile.randomized_payload_pool_size,
-        file_content=file_content,
+        file_content=(files or {}).get(profile.payload_file or ""),
         seed=profile.seed,
         checksum=profile.checksum,
         max_size=profile.max_message_size,
@@ -202,6 +220,42 @@ def profile_pool(profile: Profile, file_content: bytes | None = None) -> Payload
         shape=profile.json_shape,
     )
     return skewed_pool(profile, pool)
+
+
+def _example(pool: PayloadPool) -> str:
+    """Return a message of the first pattern, with zeros in its fields; empty without patterns."""
+    if not pool.patterns:
+        return ""
+    return excerpt(example_of(pool.patterns[0]))
+
+
+def _rendered_pool(
+    profile: Profile, payload: PayloadSection, files: Mapping[str, bytes]
+) -> PayloadPool:
+    """Make the payloads of templates.
+
+    :raises UsageError: one is wrong, with its line.
+    """
+    pointer = None if profile.route is None else profile.route.route().sent
+    patterns: dict[str, tuple[Pattern, ...]] = {}
+    for number, name in enumerate(payload.weights):
+        named = name or "payload.template"
+        try:
+            text = files[name].decode() if name else str(payload.template)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{named}: is not UTF-8: {error}") from None
+        seed = draws.subkey(profile.seed, number)
+        rendered = render_template(text, named, seed=seed, count=payload.pool)
+        for pattern in rendered:
+            check_pattern(pattern, named, pointer)
+        if pointer is None:
+            rendered = tuple(map(with_head, rendered))
+        patterns[named] = rendered
+    weights = dict(zip(patterns, payload.weights.values(), strict=True))
+    try:
+        return build_pattern_pool(patterns, weights, profile.max_message_size)
+    except ValueError as error:
+        raise UsageError(f"payload: {error}") from None
 
 
 def make_plan(
@@ -287,6 +341,7 @@ def make_plan(
         mean_size=traffic.mean_size,
         bucket_names=pool.bucket_names,
         clamped=pool.clamped,
+        example=_example(pool),
         needs=needs_at(topology, max(rate, traffic.highest)),
         unscaled=None if changed is None else needs_at(unscaled, highest_rate(profile, whole)),
     )

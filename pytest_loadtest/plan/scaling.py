@@ -7,7 +7,7 @@ They change its rate, topology, durations and bounds. ``auto`` is in
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ _CAPS: Final = {
 _LEAST_FOR_DRIFT = 10 * SECOND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Machine:
     """The resources of this machine: cores that this process may use, memory in bytes.
 
@@ -76,7 +77,7 @@ class Machine:
         return bits_per_second / (self.bandwidth * AUTO_BANDWIDTH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scale:
     """The differences between a plan and its profile.
 

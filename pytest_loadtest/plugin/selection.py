@@ -280,7 +280,7 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     :raises pytest.UsageError: with all problems, one a line.
     """
-    from pytest_loadtest.profile import payload
+    from pytest_loadtest.profile import payload_files
 
     tests: dict[str, list[str]] = {}  # node ids by problem: many tests may use one profile
     for item in items:
@@ -293,7 +293,7 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
                 )
             profile, path = load_profile(config, item)
             for part in profile.workloads or (profile,):
-                payload(part, path, config.invocation_params.dir)
+                payload_files(part, path, config.invocation_params.dir)
         except UsageError as error:
             tests.setdefault(str(error), []).append(item.nodeid)
     if tests:

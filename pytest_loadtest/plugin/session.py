@@ -432,8 +432,8 @@ def make_request(
     profile, path = load_profile(config, item, changes)
     parts = []
     for part in profile.workloads or (profile,):
-        payload_file = profiles.payload(part, path, config.invocation_params.dir)
-        parts.append(Part(profile=part, payload_file=payload_file))
+        files = profiles.payload_files(part, path, config.invocation_params.dir)
+        parts.append(Part(profile=part, files=files))
     return Request(
         nodeid=item.nodeid,
         attempt=attempt,

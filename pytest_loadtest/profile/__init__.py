@@ -11,7 +11,7 @@ from pytest_loadtest.profile.files import (
     load,
     matrix_of,
     override,
-    payload,
+    payload_files,
     with_driver,
 )
 from pytest_loadtest.profile.model import Profile
@@ -43,7 +43,7 @@ __all__ = [
     "loads",
     "matrix_of",
     "override",
-    "payload",
+    "payload_files",
     "setting",
     "with_driver",
 ]

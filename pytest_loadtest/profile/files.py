@@ -203,31 +203,48 @@ def _readers(folder: Path) -> Readers:
     return Readers(sizes, driver)
 
 
-def payload(profile: Profile, path: Path, started: Path) -> bytes | None:
-    """Return the bytes of the profile's ``payloadFile``; None without one.
+def payload_files(profile: Profile, path: Path, started: Path) -> dict[str, bytes]:
+    """Return the contents of the files that bodies are made of: ``payloadFile`` and templates, by
+    their names in the profile.
 
-    Its path is relative to the profile's folder, to the parent of that folder, or to ``started``,
+    A path is relative to the profile's folder, to the parent of that folder, or to ``started``,
     the folder where pytest was started.
 
     :raises UsageError: the file does not exist or cannot be read, or does not have the size in the
         profile.
     """
-    if profile.payload_file is None:
-        return None
     # OMB runs workloads/x.yaml from the parent folder, which has payload/.
-    places = dict.fromkeys((path.parent, path.parent.parent, started))
-    candidates = [place / profile.payload_file for place in places]
-    key = f"{_place_of(path, 'payloadFile')}: payloadFile"
-    file = next((candidate for candidate in candidates if candidate.exists()), None)
-    if file is None:
-        missing = f"{key} {profile.payload_file} does not exist"
-        raise UsageError(f"{missing}: looked at {_listed(candidates)}")
-    content = read_limited(file, key, profile.max_message_size)
-    size = len(content)
-    if profile.message_size is not None and size != profile.message_size:
-        difference = f"{key} {file} has {size} B, but messageSize is {profile.message_size} B"
-        raise UsageError(f"{difference}: write messageSize: {size}")
-    return content
+    places = list(dict.fromkeys((path.parent, path.parent.parent, started)))
+    files = {}
+    payload = profile.payload
+    if payload is not None and not payload.in_place:
+        named = "template" if payload.templates is None else "templates"
+        key = f"{_place_of(path, named)}: payload.{named}"
+        for name in payload.weights:
+            file = _existing(places, name, key)
+            files[name] = read_limited(file, key, profile.max_message_size)
+    if profile.payload_file is not None:
+        key = f"{_place_of(path, 'payloadFile')}: payloadFile"
+        file = _existing(places, profile.payload_file, key)
+        content = read_limited(file, key, profile.max_message_size)
+        size = len(content)
+        if profile.message_size is not None and size != profile.message_size:
+            difference = f"{key} {file} has {size} B, but messageSize is {profile.message_size} B"
+            raise UsageError(f"{difference}: write messageSize: {size}")
+        files[profile.payload_file] = content
+    return files
+
+
+def _existing(places: Sequence[Path], name: str, key: str) -> Path:
+    """Return the file of this name in the first of these folders that has it.
+
+    :param key: place and name of the key, for the error.
+    """
+    candidates = [place / name for place in places]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    raise UsageError(f"{key} {name} does not exist: looked at {_listed(candidates)}")
 
 
 def _place_of(path: Path, key: str) -> str:

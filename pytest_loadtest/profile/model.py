@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
 from pytest_loadtest.message.samples import WIDTH
-from pytest_loadtest.message.token import JsonShape
+from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile.client import (  # pydantic reads it
     AnyKind,
     ClientSettings,  # pydantic reads it
@@ -28,11 +28,12 @@ from pytest_loadtest.profile.fields import (
     Size,
     SloSection,
 )
-from pytest_loadtest.profile.route import RouteSection  # noqa: TC001 (pydantic reads it)
 from pytest_loadtest.profile.sections import (
     BrokerSection,
     Delay,
     GeneratorLimits,
+    PayloadSection,
+    RouteSection,
     ScaledSection,
     SearchSection,
     SkewSection,  # pydantic reads it
@@ -140,6 +141,8 @@ class Profile(Section):
 
     message_size: Size | None = None
     """Size of every message, envelope included; messageSizeDistribution for several sizes."""
+    payload: PayloadSection | None = None
+    """Bodies rendered from templates, instead of messageSize."""
     payload_file: str | None = None
     """A file whose bytes fill the payload after the envelope; its path is relative to this profile.
     """
@@ -290,8 +293,10 @@ class Profile(Section):
 
     @property
     def json_shape(self) -> JsonShape | None:
-        """The JSON of the messages sent, None if the binary envelope begins their bodies."""
-        sent = None if self.route is None else self.route.route().sent
+        """The JSON of messages that have a token and no template; None: others."""
+        if self.route is None or self.payload is not None:
+            return None
+        sent = self.route.route().sent
         return None if sent is None else JsonShape(sent)
 
     @property

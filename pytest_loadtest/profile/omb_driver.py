@@ -10,7 +10,7 @@ runs. Each kind of broker lists the fields of OMB's classes (:class:`OmbKeys`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
@@ -22,6 +22,7 @@ from pytest_loadtest.profile.explain import explain_error, shown
 from pytest_loadtest.profile.secrets import secret, shown_key
 from pytest_loadtest.profile.sections import TargetSection
 from pytest_loadtest.profile.text import Document, Place, read_yaml
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.kinds import DriverKind
@@ -52,7 +53,7 @@ Rule = Callable[["OmbFile", Any, Path], None]
 """Converts the value of one field, with its path in the driver file, to keys of the profile."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OmbField:
     """A field of one of OMB's classes.
 
@@ -69,7 +70,7 @@ class OmbField:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OmbClass:
     """One of OMB's classes: a section of its driver files.
 
@@ -85,7 +86,7 @@ class OmbClass:
     hints: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OmbKeys:
     """The keys of a kind's OMB driver files.
 

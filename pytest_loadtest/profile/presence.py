@@ -30,6 +30,8 @@ EXCLUSIVE = (
     ("skew.messageSizes", "messageSize"),
     ("skew.messageSizes", "messageSizeDistribution"),
     ("skew.messageSizes", "payloadFile"),
+    ("skew.messageSizes", "payload"),
+    ("payload.template", "payload.templates"),
 )
 """Pairs of which at most one may be present; messages suggest to keep the first."""
 UNSENT = frozenset({("messages", "testDuration"), ("messages", "testDurationMinutes")})
@@ -38,7 +40,7 @@ UNSENT = frozenset({("messages", "testDuration"), ("messages", "testDurationMinu
 The run sends nothing then, for that time.
 """
 DURATION = ("testDuration", "testDurationMinutes", "messages", "stages")
-SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes")
+SIZE = ("messageSize", "messageSizeDistribution", "skew.messageSizes", "payload")
 
 
 def presence(value: Mapping[str, Any], *, omb: bool = False) -> Iterator[Problem]:

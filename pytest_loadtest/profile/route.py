@@ -1,4 +1,4 @@
-"""The ``route`` section of a profile and its checks.
+"""Checks of the keys for a service under test: ``route`` and ``payload``.
 
 The rule: what a run does at a broker of its own, and cannot do through a service, is an error
 together with ``route``.
@@ -6,70 +6,19 @@ together with ``route``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from pydantic import AfterValidator, BeforeValidator, Field
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import kinds
-from pytest_loadtest.message.route import BODY, TOPIC, Route, parse_place
+from pytest_loadtest.message.route import TOPIC
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile import traffic
-from pytest_loadtest.profile.fields import Section, invalid_field
+from pytest_loadtest.profile.fields import spelling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_loadtest.profile.model import Profile
-
-
-def _place(value: str) -> str:
-    try:
-        parse_place(value)
-    except ValueError as error:
-        raise invalid_field(*str(error).split(": ", 1)) from None
-    return value
-
-
-def _both(value: object) -> object:
-    """Return the section that one place for both directions means."""
-    return {"in": value, "out": value} if isinstance(value, str) else value
-
-
-Place = Annotated[str, AfterValidator(_place)]
-
-
-class EnvelopeSection(Section):
-    """Where messages have their envelopes, which the service copies from its input to its output."""
-
-    in_: Place = Field(default=BODY, alias="in")
-    """In messages to the service: json:/meta/ref, a token in this field of JSON; or body, the
-    binary envelope at the beginning (default)."""
-    out: Place = BODY
-    """In messages of the service: likewise."""
-
-
-class RouteSection(Section):
-    """The path of messages through a service under test."""
-
-    input: str = Field(min_length=1)
-    """Topics that producers send to, and the service reads; {topic} is the number of each."""
-    output: str = Field(min_length=1)
-    """Topics that the service sends to, and the run's consumers read: one message for each message
-    of the input topic with the same number."""
-    envelope: Annotated[
-        EnvelopeSection, BeforeValidator(_both, json_schema_input_type=Place | EnvelopeSection)
-    ] = EnvelopeSection()
-    """Where messages have their envelopes; one place for both directions, or {in: …, out: …}."""
-
-    def route(self) -> Route:
-        """Return the route for planning and drivers."""
-        return Route(
-            input=self.input,
-            output=self.output,
-            sent=parse_place(self.envelope.in_),
-            received=parse_place(self.envelope.out),
-        )
 
 
 def _names(profile: Profile) -> Iterator[Problem]:
@@ -87,6 +36,17 @@ def _names(profile: Profile) -> Iterator[Problem]:
         yield Problem(("route", "output"), message, "write the topics that the service sends to")
 
 
+_BESIDE_TEMPLATES: Final = (
+    "message_size",
+    "message_size_distribution",
+    "payload_file",
+    "payloads_per_bucket",
+    "use_randomized_payloads",
+    "random_bytes_ratio",
+    "randomized_payload_pool_size",
+    "checksum",
+)
+"""Keys of sizes and bodies, which templates decide."""
 _EXCLUDED: Final[dict[str, tuple[str, Callable[[Profile], Any]]]] = {
     "topic": ("names a topic of its own", lambda profile: profile.topic),
     "deliverAfter": ("a service decides when it sends", lambda profile: profile.deliver_after),
@@ -99,6 +59,10 @@ _EXCLUDED: Final[dict[str, tuple[str, Callable[[Profile], Any]]]] = {
     "partitionsPerTopic": (
         "the topics have the partitions that they have",
         lambda profile: profile.partitions_per_topic > 1,
+    ),
+    "producerRate": (
+        "a rate in bytes says nothing about messages of the service: write messages per second",
+        lambda profile: profile.in_bytes,
     ),
     "messages": ("messages: 0 sends none", lambda profile: profile.messages == 0),
     "producersPerTopic": (
@@ -128,16 +92,36 @@ def _excluded(profile: Profile) -> Iterator[Problem]:
 
 def _client(profile: Profile) -> Iterator[Problem]:
     kind = profile.driver.kind
-    if profile.route is None or any(client.routes for client in kind.clients.values()):
+    if any(client.services for client in kind.clients.values()):
         return
     able = [
         other.name
         for other in kinds().values()
-        if any(client.routes for client in other.clients.values())
+        if any(client.services for client in other.clients.values())
     ]
-    message = f"route: the driver {kind.name} cannot send through a service"
     remedy = f"write driver: {{name: {' or '.join(able)}}}"
-    yield Problem(("route",), message, remedy, at_key=True)
+    if profile.route is not None:
+        message = f"route: the driver {kind.name} cannot send through a service"
+        yield Problem(("route",), message, remedy, at_key=True)
+    if profile.payload is not None:
+        message = f"payload: the driver {kind.name} cannot send messages of a template"
+        yield Problem(("payload",), message, remedy, at_key=True)
+
+
+def _templates(profile: Profile) -> Iterator[Problem]:
+    payload = profile.payload
+    if payload is None:
+        return
+    if payload.template is None and not payload.templates:
+        message = "payload: has no template"
+        yield Problem(("payload",), message, "write template: order.json", at_key=True)
+    if payload.templates and not any(payload.templates.values()):
+        message = "payload.templates: no weight is above 0"
+        yield Problem(("payload", "templates"), message, "write weights, as in {order.json: 3}")
+    for key in _BESIDE_TEMPLATES:
+        if key in profile.model_fields_set:
+            message = f"{spelling(key)}: has no effect, because payload makes the messages"
+            yield Problem((spelling(key),), message, "remove it, or payload", at_key=True)
 
 
 def _sizes(profile: Profile) -> Iterator[Problem]:
@@ -160,4 +144,10 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
         yield Problem(("payloadFile",), message, "write messageSize alone", at_key=True)
 
 
-CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (_names, _excluded, _client, _sizes)
+CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (
+    _names,
+    _excluded,
+    _client,
+    _templates,
+    _sizes,
+)

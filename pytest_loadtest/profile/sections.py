@@ -21,7 +21,8 @@ from pydantic_core import core_schema
 
 from pytest_loadtest.kinds.registry import able
 from pytest_loadtest.message.due import Delays
-from pytest_loadtest.message.payloads import Bucket
+from pytest_loadtest.message.payloads import MAX_PAYLOADS, Bucket
+from pytest_loadtest.message.route import BODY, Route, parse_place
 from pytest_loadtest.profile.fields import (
     DURATION_SCHEMA,
     Count,
@@ -351,3 +352,78 @@ class SkewSection(Section):
             Bucket(name=str(size), low=size, high=size + 1, weight=weight)
             for size, weight in weights.items()
         )
+
+
+# The sections ``route`` and ``payload``: load through a service under test.
+
+
+def _place(value: str) -> str:
+    try:
+        parse_place(value)
+    except ValueError as error:
+        raise invalid_field(*str(error).split(": ", 1)) from None
+    return value
+
+
+def _both(value: object) -> object:
+    """Return the section that one place for both directions means."""
+    return {"in": value, "out": value} if isinstance(value, str) else value
+
+
+Place = Annotated[str, AfterValidator(_place)]
+
+
+class EnvelopeSection(Section):
+    """The places of envelopes, which the service copies from its input to its output."""
+
+    in_: Place = Field(default=BODY, alias="in")
+    """In messages to the service: json:/meta/ref, a token in this field of JSON; or body, the
+    binary envelope at the beginning (default)."""
+    out: Place = BODY
+    """In messages of the service: likewise."""
+
+
+class RouteSection(Section):
+    """The path of messages through a service under test."""
+
+    input: str = Field(min_length=1)
+    """Topics that producers send to, and the service reads; {topic} is the number of each."""
+    output: str = Field(min_length=1)
+    """Topics that the service sends to, and the run's consumers read: one message for each message
+    of the input topic with the same number."""
+    envelope: Annotated[
+        EnvelopeSection, BeforeValidator(_both, json_schema_input_type=Place | EnvelopeSection)
+    ] = EnvelopeSection()
+    """The place of the envelope in messages; one for both directions, or {in: …, out: …}."""
+
+    def route(self) -> Route:
+        """Return the route for planning and drivers."""
+        return Route(
+            input=self.input,
+            output=self.output,
+            sent=parse_place(self.envelope.in_),
+            received=parse_place(self.envelope.out),
+        )
+
+
+class PayloadSection(Section):
+    """Bodies rendered from templates (Jinja2)."""
+
+    template: str | None = Field(default=None, min_length=1)
+    """A file, relative to this profile, or the template itself as a text of several lines."""
+    templates: dict[str, Annotated[int, Field(ge=0)]] | None = None
+    """Files of several templates, each with its relative weight."""
+    pool: Annotated[Count, Field(le=MAX_PAYLOADS)] = 100
+    """Number of bodies rendered ahead from each template."""
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The weight of each template, by its file; the name of a template in place is empty."""
+        if self.templates is not None:
+            return self.templates
+        return {"" if self.in_place else self.template or "": 1}
+
+    @property
+    def in_place(self) -> bool:
+        """True if the profile has the template itself."""
+        return self.template is not None and ("\n" in self.template or "{" in self.template)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pytest_loadtest.report.document import (
@@ -30,6 +30,7 @@ from pytest_loadtest.report.verdict_section import (
     WindowEntry,
     WindowsSection,
 )
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.finding import show, write_bounds
 from pytest_loadtest.verdict.observations import Latencies
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.peak import Peak
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFacts:
     """The facts of a run apart from its measurements. All mappings are plain JSON values.
 

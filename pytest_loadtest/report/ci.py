@@ -7,8 +7,6 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -16,7 +14,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report.bottleneck import bottleneck_text
+from pytest_loadtest.report.comparison_markdown import section_lines
 from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.markdown import code, escaped, limited, markdown_lines
 from pytest_loadtest.report.sections import (
     all_findings,
     answer,
@@ -33,31 +33,26 @@ from pytest_loadtest.report.sections import (
     scale_of,
     worst_first,
 )
-from pytest_loadtest.report.tables import Table, markdown_lines
+from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS, latency_rows
 from pytest_loadtest.values.quantities import format_rate
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.verdict_section import ComparisonSection
 
 
 LIMIT: Final = 1 << 20
 """The largest size of a step's summary, bytes."""
-_NOTE: Final = "\n… and {} more {}: see the results folder\n"
-_NOTE_ROOM: Final = len(_NOTE.encode()) + 20
-"""Bytes kept free for the note on omitted entries and their number.
-
-So rows do not use up the room for the note on runs.
-"""
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Location:
     """The place of a test.
 
@@ -79,12 +74,8 @@ def github_summary(documents: Iterable[RunDocument], room: int = LIMIT) -> str:
     ordered = worst_first(documents)
     head = f"## Load tests: {outcome_counts(ordered)}\n\n"
     table = Table(head=_HEAD, align="<<<<>>>>>", rows=list(map(_row, ordered)))
-    heads, rule, *rows = (f"{line}\n" for line in markdown_lines(table))
-    left = room - len(head.encode()) - _NOTE_ROOM
-    parts = [head, *_fitting([heads + rule, *rows], left, "rows")]
-    left = room - sum(len(part.encode()) for part in parts)
     details = ["\n" + "\n".join(_details(document)) + "\n" for document in ordered]
-    return "".join([*parts, *_fitting(details, left, "runs")])
+    return limited(head, table, details, details, room, "runs")
 
 
 _HEAD: Final = (
@@ -92,29 +83,13 @@ _HEAD: Final = (
 )  # fmt: skip
 
 
-def _fitting(parts: Sequence[str], room: int, what: str) -> Iterator[str]:
-    """Yield as many parts as there is room for, and a note on how many were left out."""
-    total = 0
-    kept = 0
-    for part in parts:
-        last = kept == len(parts) - 1
-        used = total + len(part.encode())
-        if used + (0 if last else _NOTE_ROOM) > room:
-            break
-        total = used
-        kept += 1
-    yield from parts[:kept]
-    if kept < len(parts) and total + _NOTE_ROOM <= room:
-        yield _NOTE.format(len(parts) - kept, what)
-
-
-def _row(document: RunDocument) -> list[str]:
+def _row(document: RunDocument) -> list[str | Cell]:
     outcome = document.verdict.outcome
-    cells = [
+    cells: list[str | Cell] = [
         mark(outcome, unicode=True),
-        _text(run_name(document)),
-        _text(document.profile.name),
-        f"**{outcome}**{_scaled(document)}",
+        run_name(document),
+        document.profile.name,
+        Cell(f"{outcome}{_scaled(document)}", outcome),
     ]
     measured = document.measurements
     if measured is None:
@@ -131,22 +106,24 @@ def _scaled(document: RunDocument) -> str:
 
 def _details(document: RunDocument) -> Iterator[str]:
     outcome = document.verdict.outcome
-    yield f"### {mark(outcome, unicode=True)} {_text(run_name(document))}: {outcome}\n"
+    yield f"### {mark(outcome, unicode=True)} {escaped(run_name(document))}: {outcome}\n"
     if scale := scale_of(document):
         text = f"{scale.upper()}: says nothing about the full load"
-        yield _text(f"{text} ({scale_changes(document)})") + "\n"
+        yield escaped(f"{text} ({scale_changes(document)})") + "\n"
     causes, remedy = causes_and_remedy(document)
     remedies = [f"remedy: {remedy}"] if remedy else []
     for text in (*causes, *remedies, *document.notes):
-        yield f"- {_text(text)}"
+        yield f"- {escaped(text)}"
     if document.peak is not None:
-        yield f"- peak: {_text(answer(document.peak))}"
+        yield f"- peak: {escaped(answer(document.peak))}"
     if document.bottleneck is not None:
-        yield f"- bottleneck: {_text(bottleneck_text(document.bottleneck))}"
+        yield f"- bottleneck: {escaped(bottleneck_text(document.bottleneck))}"
     yield from _objectives(document)
     if document.measurements is not None:
         yield from _latencies(document.measurements)
-    yield f"\nResults: {_code(document.results)}"
+    if document.comparison is not None:
+        yield from _comparison(document.comparison)
+    yield f"\nResults: {code(document.results)}"
 
 
 def _objectives(document: RunDocument) -> Iterator[str]:
@@ -167,10 +144,19 @@ def _objectives(document: RunDocument) -> Iterator[str]:
             "-" if finding.samples is None else exact(finding.samples),
             note,
         )
-        rows.append(list(map(_text, cells)))
+        rows.append(cells)
     head = ("", "objective", "observed", "bound", "samples", "")
     yield ""
     yield from markdown_lines(Table(head=head, align="<<><><", rows=rows))
+
+
+def _comparison(section: ComparisonSection) -> Iterator[str]:
+    yield ""
+    if section.baseline is not None:
+        compared = f"{section.baseline.started or 'never began'}, {section.baseline.outcome}"
+        yield f"Compared with {code(section.baseline.results)} ({compared}):\n"
+    shown, unchanged = section_lines(section)
+    yield from (*shown, *unchanged)
 
 
 def _latencies(measured: MeasurementsSection) -> Iterator[str]:
@@ -179,18 +165,6 @@ def _latencies(measured: MeasurementsSection) -> Iterator[str]:
         rows.append((ROWS[key].strip(), *percentiles(measured.latencies.get(key), *COLUMNS)))
     yield ""
     yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), rows=rows))
-
-
-def _text(text: str) -> str:
-    """Escape everything that has a meaning in Markdown."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-
-
-def _code(text: str) -> str:
-    """Return the text as code, between as many backticks as are necessary."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {text} {fence}" if longest else f"{fence}{text}{fence}"
 
 
 def workflow_commands(

@@ -282,19 +282,22 @@ def comparison_lines(section: ComparisonSection | None, *, unicode: bool = True)
 
 def _baseline_lines(section: ComparisonSection) -> Iterable[str]:
     baseline = section.baseline
-    blocks = section.blocks
     if baseline is None:
         yield f"  baseline   none: {'; '.join(section.notes)}"
         return
     started = baseline.started or "never began"
     yield f"  baseline   {baseline.results} ({started}, {baseline.outcome})"
+    yield f"             {noise_text(section.blocks)}"
+
+
+def noise_text(blocks: BlocksSection | None) -> str:
+    """Return what the intervals are made from, or why there is none."""
     if blocks is None:
         known = "noise is known from 20 s of measured phase on, in both runs"
-        yield f"             no interval: {known}, and not in older results"
-    else:
-        level = f"intervals of {blocks.level * 100:.0f} %"
-        many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
-        yield f"             {level} from {many}: noise within the runs, not from run to run"
+        return f"no interval: {known}, and not in older results"
+    level = f"intervals of {blocks.level * 100:.0f} %"
+    many = f"{blocks.baseline} and {blocks.now} blocks of {blocks.length // SECOND} s"
+    return f"{level} from {many}: noise within the runs, not from run to run"
 
 
 def _difference_lines(section: ComparisonSection) -> Iterable[str]:
@@ -312,22 +315,24 @@ def _difference_lines(section: ComparisonSection) -> Iterable[str]:
 
 
 def _figure_rows(rows: Sequence[FigureEntry], unicode: bool) -> Iterable[str]:
-    cells = []
-    marks = []
-    for row in rows:
-        before = format_figure(row.baseline, row.unit)
-        cells.append((row.name, before, format_figure(row.now, row.unit), *_change_cells(row)))
-        marks.append(mark(row.outcome, unicode) if row.outcome else " ")
+    marks = [mark(row.outcome, unicode) if row.outcome else " " for row in rows]
     head = ("compared", "baseline", "now", "change", "interval", "")
-    yield from terminal_lines(Table(head=head, align="<>>>><", rows=cells), marks)
+    table = Table(head=head, align="<>>>><", rows=list(map(figure_cells, rows)))
+    yield from terminal_lines(table, marks)
 
 
-def _change_cells(row: FigureEntry) -> tuple[str, str, str]:
-    if row.change is None:
-        return "-", "-", ""
-    if row.low is None or row.high is None:
-        return percent(row.change), "-", ""
-    return percent(row.change), f"{percent(row.low)} to {percent(row.high)}", change_word(row)
+def figure_cells(row: FigureEntry, absent: str = "-") -> tuple[str, str, str, str, str, str]:
+    """Return a figure's name, both values, the change, its interval, and its word.
+
+    :param absent: the text of what is unknown.
+    """
+    before = format_figure(row.baseline, row.unit, absent)
+    after = format_figure(row.now, row.unit, absent)
+    change = absent if row.change is None else percent(row.change)
+    interval = absent
+    if row.low is not None and row.high is not None:
+        interval = f"{percent(row.low)} to {percent(row.high)}"
+    return row.name, before, after, change, interval, change_word(row)
 
 
 def change_word(row: FigureEntry) -> str:

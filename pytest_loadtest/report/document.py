@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, WithJsonSchema
 
 from pytest_loadtest.brokers.base import Restart, restarts_of
+from pytest_loadtest.metrics.measurements import checked_parts
 from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
 from pytest_loadtest.report.verdict_section import ComparisonSection, PeakSection, VerdictSection
 from pytest_loadtest.values.fields import Count, Number
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def json_key(attribute: str) -> str:
     return first + "".join(map(str.capitalize, words))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ProfileSection:
     """The profile of the run."""
 
@@ -50,8 +52,14 @@ class ProfileSection:
     document: Mapping[str, Any]
     """the whole profile"""
 
+    @property
+    def checked_parts(self) -> str | None:
+        """The parts of messages whose damage is detected; None: all of each message."""
+        routed = self.document.get("route") is not None
+        return checked_parts(checksum=bool(self.document.get("checksum")), routed=routed)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@record
 class ScaleSection:
     """A run with less load than its profile has."""
 
@@ -61,7 +69,7 @@ class ScaleSection:
     """what was reduced, and how"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StageEntry:
     """One stage of the profile."""
 
@@ -78,7 +86,7 @@ _BETWEEN: Final = WithJsonSchema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BacklogSection:
     """A backlog that was built while consumers were paused, and then read."""
 
@@ -111,7 +119,7 @@ class BacklogSection:
     """publish latency of the messages due during the drain"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SaturationEntry:
     """One side that was saturated."""
 
@@ -121,7 +129,7 @@ class SaturationEntry:
     """a sentence with numbers"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SampledHostEntry:
     """Another host than the controller's, whose workers were sampled there."""
 
@@ -135,7 +143,7 @@ class SampledHostEntry:
     """cores that sampling used; null if sampling failed"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BottleneckSection:
     """The side that limited the run, and everything that was sampled during the load to find it."""
 
@@ -159,7 +167,7 @@ class BottleneckSection:
     """the other hosts with workers"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelineStage:
     """A stage of the profile."""
 
@@ -171,7 +179,7 @@ class TimelineStage:
     """ns"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelineChange:
     """A change by the test's body."""
 
@@ -181,7 +189,7 @@ class TimelineChange:
     """the change in words"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelineStall:
     """Seconds in a row in which a worker woke up late for 50 ms or more."""
 
@@ -193,7 +201,7 @@ class TimelineStall:
     """ns"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelineBlocked:
     """Seconds in a row in which messages waited for the target's full window."""
 
@@ -203,7 +211,7 @@ class TimelineBlocked:
     """ns"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TimelineSection:
     """Events during the measured phase."""
 
@@ -225,7 +233,7 @@ CONFIG: Final = ConfigDict(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RestartEntry(Restart):
     """A restart of the broker during the load, among its facts."""
 
@@ -247,7 +255,7 @@ def _check_restarts(broker: Mapping[str, Any]) -> Mapping[str, Any]:
     return broker
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunDocument:
     """One load run.
 

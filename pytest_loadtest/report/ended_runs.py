@@ -8,10 +8,12 @@ the reports say what happened.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 # documents are imported on use.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _EndedRun:
     """A run whose document was written.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.document import OUTCOMES, read_document
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def results_below(folder: Path) -> list[Path]:
     return sorted(Path(at, RESULTS) for at, _, files in os.walk(folder) if RESULTS in files)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ReadRun:
     """One workload of one attempt of one test.
 
@@ -49,7 +49,7 @@ class ReadRun:
         return self.document.verdict.outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ResultSet:
     """The runs that were found.
 

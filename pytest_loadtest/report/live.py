@@ -1,6 +1,6 @@
-"""The progress line while load runs.
+"""The progress line of each workload while load runs.
 
-It is rewritten in place on a terminal, and a plain line every ten seconds elsewhere.
+The lines are rewritten in place on a terminal; elsewhere there is a plain line every ten seconds.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class LiveLine:
         self._config = config
         self._last: dict[str, Totals] = {}
         """By profile."""
+        self._rows: dict[str, str] = {}
+        """The lines on the terminal that are rewritten, by profile."""
 
     def announce(self, text: str, *, quiet: bool = False) -> None:
         """Write a separate line, for steps that take a while.
@@ -81,7 +83,7 @@ class LiveLine:
             return
         self._last[profile] = totals
         line = describe(profile, progress, last, totals, drain)
-        self._hand_over(visible(line), stays=not self._terminal)
+        self._hand_over(visible(line), stays=not self._terminal, profile=profile)
 
     @property
     def _verbosity(self) -> int:
@@ -94,36 +96,54 @@ class LiveLine:
         reporter = self._config.pluginmanager.getplugin("terminalreporter")
         return reporter is not None and bool(reporter.isatty)
 
-    def _hand_over(self, text: str, *, stays: bool) -> None:
+    def _hand_over(self, text: str, *, stays: bool, profile: str = "") -> None:
         session: Any = self._config.pluginmanager.getplugin("dsession")
         if session is None or not hasattr(session, "queue"):
-            self._write(text, stays)
+            self._write(text, stays, profile)
             return
         session.worker_loadtest_line = self._write
-        session.queue.put(("loadtest_line", {"text": text, "stays": stays}))
+        line = {"text": text, "stays": stays, "profile": profile}
+        session.queue.put(("loadtest_line", line))
 
-    def _write(self, text: str, stays: bool) -> None:
+    def _write(self, text: str, stays: bool, profile: str) -> None:
         reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
         capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        put = self._put_on_terminal if self._terminal else self._put_in_log
         if capture is None:
-            self._put(reporter, text, stays)
+            put(reporter, text, stays, profile)
             return
         with capture.global_and_fixture_disabled():
-            self._put(reporter, text, stays)
+            put(reporter, text, stays, profile)
 
-    def _put(self, reporter: Any, text: str, stays: bool) -> None:
-        if self._terminal:
-            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)
-            if stays:
-                reporter.write_line("")
+    def _put_in_log(self, reporter: Any, text: str, *_: object) -> None:
+        reporter.ensure_newline()
+        if reporter._tw.width_of_current_line:
+            # pytest ends the line only after its own dots, not after those of xdist.
+            reporter.write_line("")
+        reporter.write_line(text)
+
+    def _put_on_terminal(self, reporter: Any, text: str, stays: bool, profile: str) -> None:
+        """Draw the lines of all workloads again; a line that stays takes their place."""
+        above = len(self._rows) - 1
+        if above > 0:
+            # Cursor to the first line; the screen from there on is cleared.
+            reporter._tw.write_raw(f"\x1b[{above}A\r\x1b[J")
+        if stays:
+            self._rows.clear()
         else:
-            reporter.ensure_newline()
-            if reporter._tw.width_of_current_line:
-                # pytest ends the line only after its own dots, not after those of xdist.
+            self._rows[profile] = text
+        rows = [text]
+        if len(self._rows) > 1:
+            # A narrow terminal cuts the name at the end of a line.
+            rows = [f"{name}: {row}" for name, row in self._rows.items()]
+        for number, row in enumerate(rows):
+            if number:
                 reporter.write_line("")
-            reporter.write_line(text)
+            reporter.rewrite(row[: reporter._tw.fullwidth - 1], erase=True)
+        if stays:
+            reporter.write_line("")
 
 
 def describe(

@@ -9,7 +9,7 @@ missing in older results.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -19,6 +19,7 @@ from pytest_loadtest.metrics.full_windows import FullWindows  # noqa: TC001 - py
 from pytest_loadtest.metrics.measurements import Lost  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.metrics.silent import Silent  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.values.fields import Count, Number, Positive  # noqa: TC001 - as above
+from pytest_loadtest.values.records import record
 
 
 def only_keys(known: Collection[str]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
@@ -35,7 +36,7 @@ def only_keys(known: Collection[str]) -> Callable[[Mapping[str, Any]], Mapping[s
 _LATENCIES = AfterValidator(only_keys({metric.key for metric in LATENCIES.values()}))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PartLatency:
     """Latencies of one kind in a part of the run, without their histogram."""
 
@@ -73,7 +74,7 @@ class PartLatency:
         return self.negative > 0 and self.percentiles["p50"] is None and half_came
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LatencySection(PartLatency):
     """Latencies of one kind."""
 
@@ -82,7 +83,7 @@ class LatencySection(PartLatency):
     topics if there are more than 100"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DelayedIndexSection:
     """The broker's index of delayed messages."""
 
@@ -94,7 +95,7 @@ class DelayedIndexSection:
     """bytes / messages"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WithinHostsSection:
     """Deliveries whose producer and consumer are on one host."""
 
@@ -107,7 +108,7 @@ class WithinHostsSection:
     relation between clocks"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OpeningSection:
     """Opening of connections before load."""
 
@@ -133,7 +134,7 @@ class OpeningSection:
     null without a rate"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SeriesSection:
     """Values of each second."""
 
@@ -162,7 +163,7 @@ class SeriesSection:
     """ns, of the messages intended in that second; null where it is unknown"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OverTimeSection:
     """End-to-end latencies by blocks of the measured phase."""
 
@@ -173,7 +174,7 @@ class OverTimeSection:
     digits, ns; null where none came"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BreakdownEntry:
     """One topic or one size bucket."""
 
@@ -199,7 +200,7 @@ class BreakdownEntry:
     """from the intended time to the acknowledgement"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WorkerEntry:
     """Evidence about one worker's own process."""
 
@@ -217,7 +218,7 @@ class WorkerEntry:
     """of the messages that it sent, or took: percentiles however few they rest on"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CustomEntry:
     """One metric of the user's own."""
 
@@ -229,7 +230,7 @@ class CustomEntry:
     """the value as text"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MeasurementsSection:
     """Everything that was measured in a run or a stage."""
 

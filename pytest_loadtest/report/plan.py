@@ -87,6 +87,8 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     route = plan.profile.route
     if route is not None:
         rows.append(("route", f"{route.input} through the service under test to {route.output}"))
+    if plan.example:
+        rows.append(("message", plan.example))
     if plan.turns is not None:
         rows.append(("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics)))
     return rows

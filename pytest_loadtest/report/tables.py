@@ -1,13 +1,15 @@
-"""The model of a table, which every report uses, and its lines for the terminal and for Markdown.
+"""The model of a table, which every report uses, and its lines for the terminal.
 
-``html/templates/macros.html.j2`` renders the same tables as HTML.
+``markdown.py`` and ``html/templates/macros.html.j2`` render the same tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +27,7 @@ class Cell:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Table:
     """A caption, the heads of columns, and rows; the first cell of a row is its head.
 
@@ -70,9 +72,6 @@ def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     return lines
 
 
-_RULES: Final = {"<": "---", ">": "--:"}
-
-
 Writer = Callable[[Any], str]
 """The function that formats a value."""
 
@@ -83,14 +82,6 @@ def written(figures: Iterable[tuple[Any, Writer]], absent: str) -> list[str]:
     for value, write in figures:
         cells.append(absent if value is None else write(value))
     return cells
-
-
-def markdown_lines(table: Table) -> Iterator[str]:
-    """Yield the lines of the table in Markdown; the caller has escaped its texts."""
-    yield "|" + "".join(f" {head} |" for head in table.head).replace("  |", " |")
-    yield f"|{'|'.join(map(_RULES.__getitem__, table.sides))}|"
-    for row in table.rows:
-        yield f"| {' | '.join(_texts(row))} |"
 
 
 def _texts(row: Sequence[str | Cell]) -> list[str]:

@@ -261,8 +261,9 @@ def _driver(document: RunDocument) -> Iterable[str]:
 
 
 def _checked_parts(document: RunDocument) -> str:
-    """Return a note on the number of corrupt messages if payloads have no checksum."""
-    return "" if document.profile.document.get("checksum") else " (heads and sizes alone)"
+    """Return a note on the number of corrupt messages if only parts of them are checked."""
+    checked = document.profile.checked_parts
+    return "" if checked is None else f" ({checked} alone)"
 
 
 def _objectives(document: RunDocument, unicode: bool) -> Iterable[str]:

@@ -5,17 +5,17 @@ They are the verdict, the search for the highest rate, and the comparison with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from pytest_loadtest.values.fields import Count, Number, Positive
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.peak import Limit, Purpose
 from pytest_loadtest.verdict.slo import Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ShownSection:
     """Observed value and bound as text."""
 
@@ -27,7 +27,7 @@ class ShownSection:
     """for example over by 66 %; empty where the bound holds"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WindowEntry:
     """The result of one window."""
 
@@ -41,7 +41,7 @@ class WindowEntry:
     """of this window"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WindowsSection:
     """The windows of an objective."""
 
@@ -62,7 +62,7 @@ class WindowsSection:
     met"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TenthsSection:
     """The first and the last tenth of the measured phase."""
 
@@ -74,7 +74,7 @@ class TenthsSection:
     """observed in the last tenth; null where too many messages never came"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FindingEntry:
     """The result of one objective."""
 
@@ -117,7 +117,7 @@ class FindingEntry:
     """for an objective on drift, where both tenths are known; null for others"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VerdictSection:
     """The verdict on a run or a stage."""
 
@@ -129,7 +129,7 @@ class VerdictSection:
     """every objective of the whole run; those of a stage are in the stage"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepEntry:
     """One step of the search."""
 
@@ -155,7 +155,7 @@ class StepEntry:
     """delivered msg/s; null where it was not measured"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PeakSection:
     """The result of the search for the highest rate."""
 
@@ -182,7 +182,7 @@ class PeakSection:
     """in the order in which they ran"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BaselineSection:
     """The run that this run was compared with."""
 
@@ -198,7 +198,7 @@ class BaselineSection:
     """as in latencies.endToEnd"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DifferenceEntry:
     """One fact that differs between the two runs."""
 
@@ -212,7 +212,7 @@ class DifferenceEntry:
     """it makes the two incomparable"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BlocksSection:
     """The blocks of the two runs that the intervals are computed from."""
 
@@ -226,7 +226,7 @@ class BlocksSection:
     """level of confidence"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class FigureEntry:
     """One figure of both runs."""
 
@@ -257,7 +257,7 @@ class FigureEntry:
     """of a bound on regression; null where there is none"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ComparisonSection:
     """The run compared with its baseline."""
 

@@ -7,8 +7,9 @@ engines apply it to the messages that are due from its instant on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from pytest_loadtest.values.records import record
 
 CHANGE_IN: Final = 2_000_000_000
 """ns from a decision to its instant: every worker must hear of it, also one that stalls."""
@@ -16,7 +17,7 @@ UNDER_WAY: Final = 100_000_000
 """Messages sent in the last 100 ms (ns) count as under way when a backlog is drained."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Aborted:
     """The end of a run that is lost.
 
@@ -26,7 +27,7 @@ class Aborted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Change:
     """A change from ``at`` on (ns after the phase's start); None leaves a value as it is.
 

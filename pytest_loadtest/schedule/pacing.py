@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from pytest_loadtest.values.records import record
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -208,7 +210,7 @@ def _fine(rate: float) -> Fraction:
     return _checked(ratio, rate)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StreamCounts:
     """The number of messages of each stream of a run, which is also the sequence of its next
     message.

@@ -9,12 +9,12 @@ subscriptions at the broker are up to the driver; the only name here is that of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,7 @@ MOST: Final = 20_000_000
 """The most streams, and the most consumers, of one workload."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Topology:
     """The numbers of a workload; ``producers`` and ``subscriptions`` per topic, ``consumers`` per
     subscription.
@@ -101,7 +101,7 @@ class Topology:
         return self.topics * self.partitions * (self.producers + self.consumers_of_topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BroadcastShare:
     """One worker's consumers of a broadcast, chosen so that a message has at most ``workers - 1``
     more rows than on one worker.
@@ -164,7 +164,7 @@ class BroadcastShare:
         return consumers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Assignment:
     """One worker's share: the numbers of its streams (each of one producer) and of its consumers,
     both ascending.

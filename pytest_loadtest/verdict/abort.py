@@ -19,12 +19,13 @@ rendezvous' lock. The run is judged in the controller's thread that answers the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from pytest_loadtest.errors import Path, Problem
 from pytest_loadtest.metrics.histogram import rank
 from pytest_loadtest.values.quantities import HOUR, SECOND, format_duration, parse_duration
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.finding import write_bounds
@@ -48,7 +49,7 @@ LONGEST: Final = HOUR
 """ns, of ``for`` and of a latency: workers keep counts of so many seconds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Abort:
     """The ``abort`` section: as it is written, and when a run is lost by it.
 

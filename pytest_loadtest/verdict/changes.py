@@ -11,9 +11,10 @@ runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.finding import no_data, show
 from pytest_loadtest.verdict.grammar import THROUGHPUT
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.verdict.objectives import Objective
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Changed:
     """One figure of two runs.
 

@@ -10,9 +10,9 @@ commands read them.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import ROUNDING, distance, format_value, pair
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Window(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """One objective, judged.
 
@@ -83,7 +83,7 @@ def no_data(objective: Objective, why: str, samples: int = 0) -> Finding:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Verdict:
     """The outcome of a run.
 

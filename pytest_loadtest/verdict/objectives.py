@@ -39,6 +39,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from pytest_loadtest.errors import Invalid, Path, Problem, did_you_mean, invalid
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.custom import read_custom
 from pytest_loadtest.verdict.grammar import (
     BUCKET_METRICS,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Objective:
     """A bound on one side or both of one metric.
 

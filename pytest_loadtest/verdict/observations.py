@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
 from pytest_loadtest.metrics.histogram import rank
+from pytest_loadtest.metrics.measurements import UNCHECKED
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
@@ -526,8 +527,8 @@ def remarks(objective: Objective, measurements: Measurements) -> Iterator[str]:
     counts = measurements.counts
     match objective.metric:
         case "corrupt":
-            if not measurements.checksum:
-                yield "by heads and sizes alone: no checksum"
+            if measurements.checked is not None:
+                yield f"by {measurements.checked} alone: {UNCHECKED[measurements.checked]}"
             if counts.corrupt_heads:
                 heads = f"{exact(counts.corrupt_heads)} of them with a damaged head"
                 yield f"{heads}, at any time of the run"

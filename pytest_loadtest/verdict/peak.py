@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.records import record
 from pytest_loadtest.verdict.slo import Outcome
 
 Purpose = Literal["bracket", "bisect", "repeat", "confirm"]
@@ -32,7 +33,7 @@ def readable(rate: float) -> float:
     return float(f"{rate:.5g}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Spec:
     """The limits of a search.
 
@@ -106,7 +107,7 @@ class Spec:
         return max(readable(self.start / DEEPEST), self.floor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Ask:
     """A step to run: ``warmup`` ns, drain, then ``duration`` ns measured, drain.
 
@@ -120,7 +121,7 @@ class Ask:
     purpose: Purpose
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Step:
     """The result of one step.
 
@@ -143,7 +144,7 @@ class Step:
             raise ValueError(f"step {self.ask.number} was ended early, so it cannot be met")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Peak:
     """The answer of a search.
 

@@ -136,7 +136,7 @@ def test_the_baseline_lies_over_its_run_if_it_can_still_be_read(browser, tmp_pat
         (folder / "results.json").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize(("media", "width"), [("print", 718), ("screen", 800)])
+@pytest.mark.parametrize(("media", "width"), [("print", 718), ("screen", 800), ("screen", 400)])
 def test_nothing_is_cut_on_paper_and_on_a_narrow_screen(browser, media, width):
     """Charts are below each other, and no table is wider than the page."""
     kinds = ("windows", "search", "wrong", "soak")
@@ -152,6 +152,8 @@ def test_nothing_is_cut_on_paper_and_on_a_narrow_screen(browser, media, width):
         assert len(set(browser.run(lefts))) == 1
         cut = "return [...document.querySelectorAll('.scroll:has(> .objectives)')].filter((one) => one.scrollWidth > one.clientWidth).length"
         assert browser.run(cut) == 0
+        stacked = "return getComputedStyle(document.querySelector('.objectives tbody tr')).display"
+        assert (browser.run(stacked) == "grid") is (width == 400)
     finally:
         browser.cdp("Emulation.setEmulatedMedia", media="")
         browser.cdp("Emulation.clearDeviceMetricsOverride")

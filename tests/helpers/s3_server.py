@@ -50,8 +50,10 @@ class Bucket:
 
 @contextmanager
 def s3_bucket() -> Iterator[Bucket]:
-    """Start the server with an empty bucket; skip the test without moto."""
-    moto = pytest.importorskip("moto.server", reason="moto[server], an S3 server, is not installed")
+    """Start the server with an empty bucket; skip the test without moto and flask."""
+    moto = pytest.importorskip(
+        "moto.server", reason="moto[s3] and flask, an S3 server, are not installed"
+    )
     from pyarrow import fs
 
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -30,7 +30,7 @@ route:
   input: shop/orders/{{topic}}
   output: shop/confirmed/{{topic}}
   envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
-messageSize: 300
+{size}
 producerRate: 500
 testDuration: 4s
 drainTimeout: {drain}
@@ -70,8 +70,16 @@ def serving(url: str, *faults: str) -> Iterator[None]:
             service.terminate()
 
 
-def write(project: Project, url: str, *, client: str = "native", drain: str = "1min") -> None:
-    project.write("profiles/orders.yaml", PROFILE.format(url=url, client=client, drain=drain))
+def write(
+    project: Project,
+    url: str,
+    *,
+    client: str = "native",
+    drain: str = "1min",
+    size: str = "messageSize: 300",
+) -> None:
+    text = PROFILE.format(url=url, client=client, drain=drain, size=size)
+    project.write("profiles/orders.yaml", text)
     project.write("test_orders.py", TEST)
 
 
@@ -98,6 +106,20 @@ def test_what_the_service_loses_and_doubles_is_counted_exactly(
     assert document["verdict"]["outcome"] == "missed"
     counts = document["measurements"]["counts"]
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
+
+
+def test_a_service_reads_messages_of_a_template(project: Project, url: str) -> None:
+    write(project, url, size="payload: {template: order.json}")
+    project.write(
+        "profiles/order.json",
+        '{"meta": {"ref": "{{ envelope }}", "n": {{ seq }}, "at": "{{ intended }}"}}',
+    )
+    with serving(url):
+        finished = project.run("-n2")
+    assert finished.ret == 0, finished.out
+    document = finished.documents["test_orders"]
+    assert document["measurements"]["counts"]["received"] == 2000
+    assert [bucket["name"] for bucket in document["measurements"]["buckets"]] == ["order.json"]
 
 
 def test_the_plan_names_the_topics_of_the_service(project: Project, url: str) -> None:

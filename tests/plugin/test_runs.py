@@ -206,18 +206,14 @@ def _documents(documents: dict[str, dict[str, Any]], workers: int) -> None:
     assert {"broker.busiest", "broker.unread", "workers.unsent"} < set(sampled)
 
 
-def test_the_live_line_is_rewritten_on_a_terminal(project: Project) -> None:
-    """While one worker of xdist drives load."""
-    project.profile("two", duration="4s")
-    project.write(
-        "test_it.py",
-        'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n',
-    )
+def on_terminal(project: Project, *args: str, columns: int = 160) -> str:
+    """Run pytest on a terminal. :returns: everything that it wrote."""
     try:
         ours, theirs = pty.openpty()
     except OSError as error:  # a root without /dev/pts
         pytest.skip(f"no terminal to be had: {error}")
-    process = project.start("-n1", "-p", "no:cacheprovider", stdout=theirs, stderr=theirs)
+    project.environment["COLUMNS"] = str(columns)
+    process = project.start(*args, "-p", "no:cacheprovider", stdout=theirs, stderr=theirs)
     os.close(theirs)
     seen: list[bytes] = []
     reader = threading.Thread(target=_read, args=(ours, seen))
@@ -227,8 +223,63 @@ def test_the_live_line_is_rewritten_on_a_terminal(project: Project) -> None:
     os.close(ours)
     text = b"".join(seen).decode()
     assert run.ret == 0, text
+    return text
+
+
+def test_the_live_line_is_rewritten_on_a_terminal(project: Project) -> None:
+    """While one worker of xdist drives load."""
+    project.profile("two", duration="4s")
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("two")\ndef test_met(load): load.assert_slo()\n',
+    )
+    text = on_terminal(project, "-n1")
     assert re.search(r"\r[^\r\n]*measure [1-4]/4 s[^\r\n]*sent \d", text), text
     assert "delay p99" in text
+
+
+@pytest.mark.parametrize("workers", [("-n1",), ("-p", "no:xdist")], ids=["xdist", "alone"])
+def test_each_workload_has_a_line_on_a_terminal(project: Project, workers: tuple[str, ...]) -> None:
+    """A terminal that is narrower than the lines shows which line is whose."""
+    more = "workloads: [{name: small}, {name: large, producerRate: 20}]"
+    project.profile("both", duration="5s", more=more)
+    project.write(
+        "test_it.py",
+        'import pytest\n@pytest.mark.load("both")\ndef test_met(load): load.assert_slo()\n',
+    )
+    text = on_terminal(project, *workers, columns=70)
+    screens = screens_of(text)
+    shown = [
+        [line.split(":")[0] for line in lines if re.match(r"(small|large): measure", line)]
+        for lines in screens
+    ]
+    assert ["small", "large"] in shown or ["large", "small"] in shown, text
+    assert max(len(names) for names in shown) == 2, text
+    assert not [line for line in screens[-1] if re.search(r"measure \d+/5 s", line)]
+
+
+def screens_of(text: str) -> list[list[str]]:
+    """Return the lines of a terminal after each write of a carriage return."""
+    lines = [""]
+    row = column = 0
+    screens = []
+    for part in re.findall(r"\x1b\[\d*[A-Za-z]|[^\x1b]", text):
+        if part == "\r":
+            screens.append([line.rstrip() for line in lines])
+            column = 0
+        elif part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif re.fullmatch(r"\x1b\[\d+A", part):
+            row -= int(part[2:-1])
+        elif part == "\x1b[J":
+            del lines[row + 1 :]
+            lines[row] = lines[row][:column]
+        elif len(part) == 1:
+            line = lines[row].ljust(column)
+            lines[row] = line[:column] + part + line[column + 1 :]
+            column += 1
+    return [*screens, lines]
 
 
 def _read(terminal: int, seen: list[bytes]) -> None:

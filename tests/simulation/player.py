@@ -345,7 +345,7 @@ def _request(world: World, name: str) -> Any:
 
     profile = profiles.loads(yaml.safe_dump(world.profile, sort_keys=False), name)
     workloads = profile.workloads or (profile,)
-    parts = tuple(Part(profile=part, payload_file=None) for part in workloads)
+    parts = tuple(Part(profile=part, files={}) for part in workloads)
     return Request(nodeid=NODEID, attempt=0, profile=profile, parts=parts, source=name)
 
 

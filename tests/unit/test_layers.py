@@ -37,7 +37,7 @@ THIRD_PARTY = {
     "docker": {"brokers.container_guard", "brokers.docker_engine"},
     "google": {"wire.pulsar.*"},
     "httpx": {"drivers.pulsar.admin", "drivers.pulsar.auth", "profile.sizes"},
-    "jinja2": {"report.html.page"},
+    "jinja2": {"report.html.page", "message.template"},
     "markupsafe": {"report.html.page"},
     "numpy": {
         "drivers.*", "engine.*", "fleet.*", "message.*", "metrics.*",

@@ -37,7 +37,7 @@ KIND: Final = DriverKind(
             driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver",
             spreads=True,
             source_addresses=True,
-            routes=True,
+            services=True,
         ),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver",
@@ -45,7 +45,7 @@ KIND: Final = DriverKind(
             setup_time=50_000,
             spreads=True,
             source_addresses=True,
-            routes=True,
+            services=True,
         ),
     },
     checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",

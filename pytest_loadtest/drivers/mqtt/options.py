@@ -182,7 +182,7 @@ def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
 
 
 def has_existing_topics(context: DriverContext) -> bool:
-    """Return True if others may send to the run's topics: an existing topic, or those of a service."""
+    """Return True if others may send to the topics: to an existing one, or to those of a route."""
     return context.topology.name is not None or context.route is not None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pytest_loadtest.report.sections import Absences
 from pytest_loadtest.report.tables import Table
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ class Chapter:
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunPage:
     """The chapters of one run, after its verdict.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import SUB_BITS
+from pytest_loadtest.report.comparison import figure_cells
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts, latency_distribution
 from pytest_loadtest.report.history import newest_lowest_highest, trend_title
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import (
-    NOT_MEASURED,
     Chapter,
     ChartFigure,
     Fold,
@@ -61,27 +61,14 @@ def baseline_chapter(run: str, document: RunDocument) -> Iterator[Block]:
 def _figures(section: ComparisonSection) -> Table:
     rows = []
     for row in section.rows:
-        interval = "not known"
-        if row.low is not None:
-            interval = f"{_change(row.low)} to {_change(row.high)}"
-        cells = (
-            row.name,
-            format_figure(row.baseline, row.unit, NOT_MEASURED),
-            format_figure(row.now, row.unit, NOT_MEASURED),
-            _change(row.change),
-            interval,
-            row.better,
-        )
-        rows.append((*cells, Cell(row.outcome, row.outcome) if row.outcome else "not judged"))
+        outcome = Cell(row.outcome, row.outcome) if row.outcome else "not judged"
+        rows.append((*figure_cells(row, "not known"), outcome))
     noise = "noise is unknown"
     if section.blocks is not None:
         noise = f"intervals of {format_value(section.blocks.level, 'ratio')}"
-    head = ("figure", "baseline", "now", "change", "interval", "better", "outcome")
+    words = "better or worse"
+    head = ("figure", "baseline", "now", "change", "interval", words, "outcome")
     return Table(caption=f"Figures of both runs; {noise}", head=head, align="<>>>><<", rows=rows)
-
-
-def _change(change: float | None) -> str:
-    return "not known" if change is None else f"{change * 100:+.1f} %"
 
 
 def _differences(section: ComparisonSection) -> Iterator[Block]:

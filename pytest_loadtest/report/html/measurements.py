@@ -135,7 +135,7 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
         yield Paragraph(text, "absent")
     else:
         yield Flow(measured)
-        counts = _count_table(measured, bool(document.profile.document.get("checksum")))
+        counts = _count_table(measured, document.profile.checked_parts)
         yield Fold("Rates and counts", [_rate_table(measured), counts])
         if silent := sections.silent_text(measured):
             yield Paragraph(f"Nothing arrived of {silent}.", "missed")
@@ -154,10 +154,10 @@ def _rate_table(measured: MeasurementsSection) -> Table:
     return Table(caption=caption, head=("what", "rate"), rows=rows)
 
 
-def _count_table(measured: MeasurementsSection, checksum: bool) -> Table:
+def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:
     caption = "Messages of the measured phase"
-    if not checksum:
-        caption += "; corrupt: only heads and sizes were checked"
+    if checked is not None:
+        caption += f"; corrupt: only {checked} were checked"
     deliveries = None
     if measured.subscriptions:
         deliveries = measured.count("acked") * measured.subscriptions

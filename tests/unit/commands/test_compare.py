@@ -122,6 +122,34 @@ def test_two_files_are_compared_whatever_they_are(
     assert any("NOT COMPARABLE" in line for line in lines)
 
 
+def test_markdown_is_for_a_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Text of the comparison only; the status is that of the bounds, and problems are in both."""
+    slower = document(end_to_end=spread(0.5, 30))
+    folders = [stored(tmp_path / "a", document()), stored(tmp_path / "b", slower)]
+    assert cli.main(["compare", *folders, "--markdown"]) == cli.OK
+    printed = capsys.readouterr()
+    assert printed.out.startswith("## Load tests compared: 1 without a certain change\n\n| | test")
+    assert printed.err == ""
+    broken = put(tmp_path / "b", document(), "test_other") / "results.json"
+    broken.write_text("{", encoding="utf-8")
+    assert cli.main(["compare", *folders, "--markdown"]) == cli.NO_DATA
+    assert "- **no data**: " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as wrong:
+        cli.main(["compare", *folders, "--markdown", "--json"])
+    assert wrong.value.code == cli.USAGE
+
+
+def test_markdown_survives_an_output_of_ascii(tmp_path: Path) -> None:
+    """Arrows and signs are written as references, which Markdown reads."""
+    scaled = document(facts={"scale": 0.1, "scaling": {"rate": "less"}})
+    folders = [stored(tmp_path / "a", scaled), stored(tmp_path / "b", scaled)]
+    command = [sys.executable, "-m", "pytest_loadtest", "compare", *folders, "--markdown"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (cli.OK, b"")
+    assert b"SCALED &#215;0.1" in done.stdout
+
+
 def test_a_trend_skips_lines_of_other_versions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,14 +2,87 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from helpers.comments_api import TOKEN, serve_comments
 
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
 from pytest_loadtest.kinds.registry import kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from helpers.comments_api import Comments
+
+PAGE = Path(__file__).parents[3] / "docs/howto/run-in-ci.md"
+MARKER = "<!-- pytest-loadtest -->\n"
+UPDATE = {"github": "PATCH", "gitlab": "PUT"}
+
+
+def scripts(node: Any) -> Iterator[str]:
+    """Yield every shell script in a job: ``run`` of a step of GitHub, a line of GitLab's script."""
+    if isinstance(node, list):
+        for entry in node:
+            yield from scripts(entry)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            if key == "run":
+                yield value
+            elif key == "script":
+                yield from value
+            else:
+                yield from scripts(value)
+
+
+def templates() -> dict[str, list[str]]:
+    """Return the scripts of each job that ``init`` writes."""
+    found = {}
+    for ci, path in starter.CI_FILES.items():
+        found[ci] = list(scripts(yaml.safe_load(starter.starter_files(None, ci)[path])))
+    return found
+
+
+def shown() -> list[str]:
+    """Return the scripts of the documentation's page."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    documents = [yaml.safe_load(block) for block in blocks]
+    found = []
+    for document in documents:
+        # The lines of GitLab's script are shown without their job.
+        plain = isinstance(document, list) and any(isinstance(line, str) for line in document)
+        found += document if plain else scripts(document)
+    return found
+
+
+def posting(ci: str) -> str:
+    (script,) = [script for script in templates()[ci] if "curl" in script]
+    return script
+
+
+def post(ci: str, api: Comments, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the script that writes the comment, as the CI's runner does."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TOKEN": TOKEN,
+        "NUMBER": "7",
+        "GITHUB_API_URL": api.url,
+        "GITHUB_REPOSITORY": "shop/orders",
+        "LOADTEST_TOKEN": TOKEN,
+        "CI_API_V4_URL": api.url,
+        "CI_PROJECT_ID": "3",
+        "CI_MERGE_REQUEST_IID": "7",
+    }
+    command = ["bash", "-e", "-o", "pipefail", "-c", posting(ci)]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("broker", kinds())
@@ -51,3 +124,56 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(
 def test_a_suite_is_copied_into_a_new_folder(tmp_path: Path) -> None:
     assert cli.main(["suite", "pulsar", str(tmp_path / "new")]) == cli.OK
     assert (tmp_path / "new/conftest.py").is_file()
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_the_shell_of_a_job_is_valid(ci: str) -> None:
+    for script in templates()[ci]:
+        done = subprocess.run(["bash", "-n", "-c", script], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), script
+
+
+def test_the_shell_shown_is_valid_and_writes_comments_like_the_jobs() -> None:
+    found = shown()
+    for script in found:
+        done = subprocess.run(["bash", "-n", "-c", script], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), script
+    for ci in starter.CI_FILES:
+        assert posting(ci) in found
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_a_job_writes_one_comment_and_updates_it(ci: str, tmp_path: Path) -> None:
+    """Comments of people, and those that only quote it, are left alone."""
+    file = tmp_path / "comparison.md"
+    others = ["looks good", f"> {MARKER}"]
+    with serve_comments() as api:
+        api.add(MARKER, author=5)
+        for number in range(150):
+            api.add(others[number % 2])
+        for text in ('## one\n"quoted" `code` ↑\n', "## two\n"):
+            file.write_text(text, encoding="utf-8")
+            done = post(ci, api, tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert api.comments[-1]["body"] == MARKER + text
+        assert api.writes == ["POST", UPDATE[ci]]
+        assert len(api.comments) == 152
+        assert api.comments[0]["body"] == MARKER
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_without_a_comparison_no_comment_is_written(ci: str, tmp_path: Path) -> None:
+    """The target branch may have no load tests yet."""
+    with serve_comments() as api:
+        assert post(ci, api, tmp_path).returncode == 0
+        assert api.writes == []
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_a_comment_that_cannot_be_written_fails_the_job(ci: str, tmp_path: Path) -> None:
+    (tmp_path / "comparison.md").write_text("## one\n", encoding="utf-8")
+    with serve_comments() as api:
+        api.denied = True
+        done = post(ci, api, tmp_path)
+    assert done.returncode != 0
+    assert "403" in done.stderr

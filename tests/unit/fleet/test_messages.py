@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 def messages(folder: Path) -> list[Any]:
     profile = loopback(topics=3)
-    plan, part = planned(profile, workers=2), Part(profile=profile, payload_file=b"payload")
+    plan, part = planned(profile, workers=2), Part(profile=profile, files={"a": b"payload"})
     load = Load(
         profile_name="p", observed=made(), verdict=Verdict(outcome=Outcome.MET, findings=())
     )
     return [
         Request(nodeid="t", attempt=1, profile=profile, parts=(part,), source="p.yaml"),
         WorkloadAssignment(
-            workload="", run="r", nonce=1, worker="gw1", profile=profile, payload_file=None, assignment=plan.assignments[1],
+            workload="", run="r", nonce=1, worker="gw1", profile=profile, files={}, assignment=plan.assignments[1],
             topology=plan.topology, target=TargetAddress(url="loopback://x"), ordered=True, bounds=(1,), opened=1, disk=1, rate=1.0,
         ),
         StartPhase(phase=plan.measure, start=5, folder=folder, wall=7),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pytest_loadtest.message.token import (
     PREFIX,
     TOKEN,
-    JsonShape,
     TokenReader,
     decode_digits,
     encode_tokens,
@@ -126,21 +125,3 @@ def test_only_the_given_part_of_the_data_is_searched() -> None:
 def test_a_token_cut_short_is_filled_up_so_that_its_check_fails() -> None:
     reader = TokenReader(("ref",))
     assert found(reader, FIRST[:30].encode()) == FIRST[len(PREFIX) : 30].ljust(43, "A")
-
-
-@given(
-    pointer=st.lists(st.text(max_size=8), min_size=1, max_size=4).map(tuple),
-    size=st.integers(0, 400),
-    padding=st.integers(0, 400),
-)
-def test_a_message_is_json_of_its_size_with_the_token_at_the_pointer(
-    pointer: tuple[str, ...], size: int, padding: int
-) -> None:
-    shape = JsonShape(pointer)
-    front, back = shape.around(size, b"x" * padding)
-    data = front + FIRST.encode() + back
-    assert len(data) == max(size, shape.smallest)
-    value = json.loads(data)
-    for name in pointer:
-        value = value[name]
-    assert value == FIRST

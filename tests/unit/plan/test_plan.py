@@ -627,3 +627,40 @@ def test_a_compact_envelope_numbers_the_messages_of_warm_up_and_measured_phase()
     assert (
         made(loopback(size=20, rate=1, producers=(1 << 24) - 1)).topology.streams == (1 << 24) - 1
     )
+
+
+SERVICE = """
+name: orders
+route: {input: orders, output: confirmed, envelope: "json:/ref"}
+producerRate: 100
+testDuration: 5s
+driver: {name: mqtt}
+payload: {templates: {order.json: 3, cancel.json: 1}, pool: 4}
+"""
+FILES = {
+    "order.json": b'{"ref": "{{ envelope }}", "note": "{{ text(20) }}"}',
+    "cancel.json": b'{"ref": "{{ envelope }}"}',
+}
+
+
+def test_templates_are_the_size_buckets_of_their_pool() -> None:
+    profile = profiles.loads(SERVICE, "p.yaml")
+    pool = profile_pool(profile, FILES)
+    assert pool.bucket_names == ("order.json", "cancel.json")
+    assert pool.sizes.tolist() == [91] * 4 + [59] * 4
+    assert pool.mean_size == pytest.approx(91 * 0.75 + 59 * 0.25)
+    again = profile_pool(profile, FILES)
+    assert again.patterns == pool.patterns
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "order.json: is not UTF-8"),
+        (b"{{ envelope }}", "order.json: renders no JSON"),
+        (b"{{ unknown }}", "order.json:1: 'unknown' is undefined"),
+    ],
+)
+def test_a_wrong_template_is_named(content: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        profile_pool(profiles.loads(SERVICE, "p.yaml"), {**FILES, "order.json": content})

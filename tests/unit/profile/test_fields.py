@@ -104,7 +104,7 @@ def test_an_absurd_value_is_one_short_error(
     path = written(tmp_path, **keys)
     with pytest.raises(LoadtestError) as caught:
         found = profile.load(path)
-        profile.payload(found, path, path.parent)
+        profile.payload_files(found, path, path.parent)
     assert isinstance(caught.value, UsageError)
     lines = str(caught.value).splitlines()
     assert said in "\n".join(lines)

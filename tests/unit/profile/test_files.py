@@ -84,12 +84,12 @@ def test_a_payload_file_must_have_the_size_in_the_profile(tmp_path: Path) -> Non
     """It must exist."""
     found = profile.loads(LEAST + "payloadFile: a.data\n", "p.yaml")
     with pytest.raises(UsageError, match=r"payloadFile a\.data does not exist"):
-        profile.payload(found, tmp_path / "p.yaml", tmp_path)
+        profile.payload_files(found, tmp_path / "p.yaml", tmp_path)
     (tmp_path / "a.data").write_bytes(bytes(99))
     with pytest.raises(
         UsageError, match="has 99 B, but messageSize is 100 B: write messageSize: 99"
     ):
-        profile.payload(found, tmp_path / "p.yaml", tmp_path)
+        profile.payload_files(found, tmp_path / "p.yaml", tmp_path)
 
 
 LONG = "root:x:0:0:root:/root:/bin/sh " * 1000
@@ -169,8 +169,10 @@ def test_a_payload_file_is_relative_to_the_profile(tmp_path: Path) -> None:
     """Whatever the current folder is."""
     (tmp_path / "payload").mkdir()
     (tmp_path / "payload" / "payload-1Kb.data").write_bytes(bytes(1024))
-    assert profile.payload(loads(OMB), tmp_path / "omb.yaml", tmp_path) == bytes(1024)
-    assert profile.payload(loads(KILOBYTE), tmp_path / "least.yaml", tmp_path) is None
+    assert profile.payload_files(loads(OMB), tmp_path / "omb.yaml", tmp_path) == {
+        "payload/payload-1Kb.data": bytes(1024)
+    }
+    assert profile.payload_files(loads(KILOBYTE), tmp_path / "least.yaml", tmp_path) == {}
 
 
 def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(
@@ -183,13 +185,15 @@ def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(
     found = profile.load(path)
     places = [folder / "payload/a.data" for folder in (path.parent, path.parent.parent, started)]
     with pytest.raises(UsageError) as caught:
-        profile.payload(found, path, started)
+        profile.payload_files(found, path, started)
     text = f"{path}:5:14: payloadFile payload/a.data does not exist: looked at {places[0]}, {places[1]} and {places[2]}"
     assert str(caught.value) == text
     for value, place in enumerate(reversed(places)):
         place.parent.mkdir(parents=True)
         place.write_bytes(bytes([value]) * 100)
-        assert profile.payload(found, path, started) == bytes([value]) * 100
+        assert profile.payload_files(found, path, started) == {
+            "payload/a.data": bytes([value]) * 100
+        }
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ def test_a_payload_is_found_next_to_the_folder_of_workloads(tmp_path: Path) -> N
     path = tmp_path / "workloads" / "a.yaml"
     path.parent.mkdir()
     path.write_text(LEAST + 'payloadFile: "payload/a.data"\n')
-    assert profile.payload(profile.load(path), path, path.parent) == bytes(100)
+    assert profile.payload_files(profile.load(path), path, path.parent) == {
+        "payload/a.data": bytes(100)
+    }
 
 
 # the shapes of OMB's workloads that ask for the highest rate: partitions, bytes of a message, producers, minutes
@@ -124,7 +126,7 @@ def test_a_search_of_omb_has_the_implicit_objectives(
         f"producerRate: 0\n\nconsumerBacklogSizeGB: 0\ntestDurationMinutes: {minutes}\n"
     )
     found = profile.load(path)
-    assert profile.payload(found, path, path.parent) == bytes(size)
+    assert profile.payload_files(found, path, path.parent) == {"payload/some.data": bytes(size)}
     plan = made(found)
     assert plan.search is not None
     assert (plan.search.start, plan.search.maximum, plan.search.hold) == (1000, None, 30 * SECOND)

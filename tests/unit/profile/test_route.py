@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
 import yaml
 
 from pytest_loadtest import profile
-from pytest_loadtest.errors import ProfileError
+from pytest_loadtest.errors import ProfileError, UsageError
 from pytest_loadtest.message.route import Route
 
 SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
@@ -100,6 +101,7 @@ def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], me
         "deliverAt: 5s",
         "consumerBacklogSizeGB: 1",
         "partitionsPerTopic: 2",
+        "messages: 0",
         "producersPerTopic: 0",
         "subscriptionsPerTopic: 0",
         "subscriptionsPerTopic: 64",
@@ -109,6 +111,11 @@ def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], me
 def test_a_key_that_a_service_makes_meaningless_is_rejected(key: str) -> None:
     name = key.partition(":")[0]
     assert f"{name}: cannot be combined with route" in wrong(more=key + "\n")
+
+
+def test_a_rate_in_bytes_is_rejected() -> None:
+    """The bytes offered are those of inputs, the bytes delivered those of outputs."""
+    assert "producerRate: cannot be combined with route" in wrong(("500", "1MB/s"))
 
 
 def test_an_existing_topic_excludes_a_route() -> None:
@@ -123,3 +130,61 @@ def test_a_size_range_needs_room_for_the_token() -> None:
     distribution = 'messageSizeDistribution: {"64-100": 1}'
     text = wrong(("messageSize: 300", distribution))
     assert "size range '64-100' has sizes below the 80 B" in text
+
+
+TEMPLATE = """
+payload:
+  pool: 3
+  template: |
+    {"meta": {"ref": "{{ envelope }}"}, "amount": {{ integer(1, 9) }}}
+"""
+
+
+def templated(more: str = TEMPLATE) -> str:
+    return TEXT.replace("messageSize: 300\n", "") + more
+
+
+def test_a_template_stands_in_the_profile_or_in_a_file() -> None:
+    in_place = profile.loads(templated(), "p.yaml").payload
+    assert in_place is not None
+    assert in_place.in_place
+    named = profile.loads(templated("payload: {template: order.json}\n"), "p.yaml").payload
+    assert named is not None
+    assert (named.in_place, named.weights, named.pool) == (False, {"order.json": 1}, 100)
+    assert SCHEMA.is_valid(yaml.safe_load(templated()))
+
+
+def test_files_of_templates_are_read_next_to_the_profile(tmp_path: Path) -> None:
+    weights = "payload: {templates: {order.json: 3, cancel.json: 1}}\n"
+    loaded = profile.loads(templated(weights), "p.yaml")
+    path = tmp_path / "p.yaml"
+    path.write_text(templated(weights))
+    (tmp_path / "order.json").write_text("order")
+    with pytest.raises(UsageError, match=r"payload\.templates cancel\.json does not exist"):
+        profile.payload_files(loaded, path, tmp_path)
+    (tmp_path / "cancel.json").write_text("cancel")
+    assert profile.payload_files(loaded, path, tmp_path) == {
+        "order.json": b"order",
+        "cancel.json": b"cancel",
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("payload: {pool: 3}\n", "payload: has no template"),
+        ("payload: {templates: {a.json: 0}}\n", "no weight is above 0"),
+        (TEMPLATE + "messageSize: 300\n", "messageSize: has no effect, because payload makes"),
+        (TEMPLATE + "randomBytesRatio: 0.5\n", "randomBytesRatio: has no effect"),
+        ("payload: {template: a, templates: {a: 1}}\n", "exclude each other"),
+    ],
+)
+def test_a_payload_that_cannot_work_is_rejected(more: str, message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        profile.loads(templated(more), "p.yaml")
+
+
+def test_a_driver_without_templates_rejects_them() -> None:
+    text = "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: loopback}\n"
+    with pytest.raises(ProfileError, match="cannot send messages of a template"):
+        profile.loads(text + TEMPLATE, "p.yaml")

@@ -1,4 +1,4 @@
-"""Every report of a run has the same numbers: terminal, HTML, GitHub, JUnit, GitLab and OMB, compared over the whole catalogue."""
+"""Every report of a run has the same numbers: terminal, HTML, GitHub, JUnit, GitLab, OMB and Markdown, compared over the whole catalogue."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from builders.comparisons import comparisons
 from builders.documents import document
 from builders.measurements import MS, lateness, spread
+from builders.report import of_each_outcome
 from builders.results import run, shown
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.metrics.expected import Opening
 from pytest_loadtest.report import omb
+from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.ci import github_summary, gitlab_metrics
+from pytest_loadtest.report.comparison import comparison_lines
+from pytest_loadtest.report.comparison_markdown import comparison_markdown
 from pytest_loadtest.report.html.charts import TITLES
 from pytest_loadtest.report.junit import junit_properties
-from pytest_loadtest.report.terminal import ROWS, summary_lines
+from pytest_loadtest.report.markdown import escaped
+from pytest_loadtest.report.terminal import (
+    ROWS,
+    brief_lines,
+    quiet_lines,
+    session_line,
+    summary_lines,
+)
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import exact
 
@@ -322,3 +334,151 @@ def test_the_verdict_has_the_same_words(name: str) -> None:
         assert row[1] == finding.outcome.value
         if finding.observed is not None:
             assert (row[2], row[3]) == (finding.shown.observed, finding.shown.bound)
+
+
+# The brief summary of the terminal: two lines of a met run, the causes of another one, and the line
+# of the session.
+
+ANY = {"throughput": "1%"}
+"""Objectives that every run of :data:`BRIEF` meets, if it can be judged."""
+BRIEF = {
+    "met": document(ANY),
+    "too few": document(ANY, end_to_end=spread(1, 20, 30)),
+    "nothing subscribes": document(
+        {"sent": "1%"}, subscriptions=0, end_to_end=None,
+        counts={"received": 0, "received_in_time": 0},
+    ),
+    "second copies": document(ANY, counts={"duplicates": 0, "out_of_order": None}),
+}  # fmt: skip
+ENDED = {**RUNS, **of_each_outcome()}
+
+
+def overview_of_github(made: RunDocument) -> list[str]:
+    """Return the cells of a run's row in the summary's first table."""
+    row = github_summary([made]).splitlines()[4]
+    return [cell.strip() for cell in row.split("|")[1:-1]]
+
+
+@pytest.mark.parametrize("name", BRIEF)
+def test_the_two_lines_of_a_met_run_have_the_numbers_of_the_tables(name: str) -> None:
+    """Rate, percentiles and losses are those of the complete summary, the page and GitHub."""
+    made = BRIEF[name]
+    title, figures = brief_lines(made)
+    assert title.endswith(f"· {made.verdict.outcome.value.upper()}")
+    key = "endToEnd" if measured(made).subscriptions else "publish"
+    p50, _, p99, *_ = rows_of_terminal(made)[key]
+    assert f"{ROWS[key].strip()} p50 {p50}, p99 {p99}, " in figures
+    lost = measured(made).counts["lost"]
+    assert f", lost {'not applicable' if lost is None else exact(lost)} · " in figures
+    delivered = overview_of_github(made)[4]
+    if measured(made).subscriptions:
+        assert figures.strip().startswith(f"{delivered}, ")
+        assert rows_of_github(made)[key][0] == p50
+    tightest = figures.partition("tightest ")[2]
+    (finding,) = [
+        finding for finding in made.verdict.findings if tightest.startswith(f"{finding.name} ")
+    ]
+    assert f"{finding.shown.observed} {finding.shown.bound}" in tightest
+    assert [finding.name, "met", finding.shown.observed, finding.shown.bound] in [
+        [row[0].removesuffix(" (implicit)"), *row[1:4]] for row in shown(run(made)).rows
+    ]
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_the_brief_lines_are_lines_of_the_complete_summary(name: str) -> None:
+    """But for the title with its sign, objectives that were not met, and the number of lines left out."""
+    made = ENDED[name]
+    if made.verdict.outcome == "met":
+        return
+    title, *lines = brief_lines(made)
+    complete = summary_lines(made)
+    assert title[2:] == complete[0]
+    texts = [finding.text for finding in made.verdict.findings if finding.outcome != "met"]
+    for line in lines:
+        text = line[4:].strip()
+        assert (
+            line in complete or text in texts or re.fullmatch(r"  … \d+ more lines? with -v", line)
+        ), line
+    assert set(quiet_lines(made)) <= {title, *lines}
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_the_causes_of_the_brief_lines_are_those_of_every_report(name: str) -> None:
+    made = ENDED[name]
+    brief = " ".join(" ".join(brief_lines(made)).split())
+    junit = dict(junit_properties(made))
+    github = github_summary([made])
+    page = shown(run(made))
+    for reason in made.verdict.reasons:
+        assert " ".join(reason.split()) in brief
+        assert escaped(reason) in github
+        assert " ".join(reason.split()) in page.reads
+    for finding in made.verdict.findings:
+        if finding.outcome == "missed":
+            assert finding.text in brief
+            assert junit[f"load.objective.{finding.name}"] == f"missed: {finding.text}"
+
+
+def test_the_line_of_the_session_has_the_counts_of_github_and_of_the_page() -> None:
+    runs = list(of_each_outcome().values())
+    line = session_line((run.verdict.outcome for run in runs), 0)
+    counts = line.removeprefix("load tests: ")
+    assert github_summary(runs).startswith(f"## Load tests: {counts}\n")
+    assert f"{counts} of {len(runs)} runs" in shown(*map(run, runs)).words
+
+
+# Comparisons: terminal, page, GitHub's summary, and the comment on a pull request.
+
+COMPARED = {name: test for name, test in comparisons().items() if test.section is not None}
+
+
+def figures_of_markdown(text: str) -> dict[str, list[str]]:
+    """Return the rows of figures by name, without their arrows."""
+    found = {}
+    for line in text.splitlines():
+        row = [cell.strip().lstrip("↑↓ ") for cell in line.split("|")[1:-1]]
+        if len(row) == 7 and row[0] not in ("figure", "---"):
+            found[row[0]] = row[1:]
+    return found
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_figures_of_a_comparison_agree(name: str) -> None:
+    """The word is left out in Markdown if the runs are not comparable; GitHub's summary has the same table."""
+    test = COMPARED[name]
+    section = test.section
+    assert section is not None
+    assert test.now is not None
+    now = with_comparison(test.now, section, ())
+    page = {row[0]: row[1:] for row in shown(run(now)).rows if len(row) == 7}
+    markdown = figures_of_markdown(comparison_markdown([test]))
+    assert markdown == figures_of_markdown(github_summary([now]))
+    lines = [line[4:] for line in comparison_lines(section)]
+    assert markdown.keys() == {row.name for row in section.rows}
+    for row in section.rows:
+        (line,) = [line for line in lines if line.startswith(f"{row.name} ")]
+        cells = re.split(r" {2,}", line.strip())[1:]
+        word = cells[4] if len(cells) == 5 else ""
+        outcome = row.outcome.value if row.outcome else ""
+        assert markdown[row.name][:4] == cells[:4]
+        assert page[row.name][:4] == [
+            cell.replace("-", "not known") if cell == "-" else cell for cell in cells[:4]
+        ]
+        assert page[row.name][4:] == [word, outcome or "not judged"]
+        assert markdown[row.name][5].strip("*") == outcome
+        if section.comparable and word:
+            assert markdown[row.name][4] == word
+        elif not section.comparable:
+            assert markdown[row.name][4] == ""
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_outcomes_of_a_comparison_agree(name: str) -> None:
+    """Each bound has the outcome and the words of its finding; both runs have those of their results."""
+    test = COMPARED[name]
+    text = comparison_markdown([test])
+    outcomes = dict.fromkeys(run.verdict.outcome.value for run in test.documents)
+    assert f": {' → '.join(outcomes)}\n" in text
+    for outcome, line in zip(test.outcomes, test.lines, strict=True):
+        assert line.startswith(f"{outcome.value}: ")
+        assert f"- {escaped(line)}\n" in text

@@ -86,7 +86,7 @@ def test_the_summary_marks_a_scaled_run() -> None:
     found = github_summary(
         [document(facts={"scale": 0.001, "scaling": {"rate": "2.50 M → 2 500 msg/s"}})]
     )
-    assert "**missed** (SCALED ×0.001)" in found
+    assert "**missed (SCALED ×0.001)**" in found
     assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.comparisons import comparisons
 from builders.kinds import KINDS, as_text
 from builders.results import Page
 from builders.run_file import made_run_file
@@ -30,6 +31,7 @@ from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedS
 from pytest_loadtest.pipeline.run_file import RUN_FILE, RunClock, RunFile, RunStage
 from pytest_loadtest.report import omb
 from pytest_loadtest.report.ci import Location, github_summary, gitlab_metrics, workflow_commands
+from pytest_loadtest.report.comparison_markdown import comparison_markdown
 from pytest_loadtest.report.document import dumps
 from pytest_loadtest.report.find_results import ReadRun, ResultSet
 from pytest_loadtest.report.history import build_trend, history_line, trend_table
@@ -147,6 +149,14 @@ def test_the_reports_of_a_session_are_unchanged() -> None:
         as_text(series),
     ]
     check("session.txt", "\n".join(texts) + "\n")
+
+
+def test_a_comparison_for_a_pull_request_is_unchanged() -> None:
+    """Every relation of two runs; then with too little room for all."""
+    tests = list(comparisons().values())
+    problems = ["b/results.json is not valid JSON"]
+    check("comparison.md", comparison_markdown(tests, problems))
+    check("comparison-cut.md", comparison_markdown(tests, problems, 9_000))
 
 
 def whole_run() -> RunFile:

@@ -134,6 +134,18 @@ def test_a_line_is_written_every_ten_seconds(
     )
 
 
+def test_each_workload_has_its_lines_in_a_log(
+    phase: Phase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ten seconds of each, whenever the other's line came."""
+    reporter = Reporter()
+    line = LiveLine(Config(reporter))  # type: ignore[arg-type]
+    for now, profile in ((0, "a"), (6, "b"), (10, "a"), (12, "b"), (16, "b"), (20, "a")):
+        monkeypatch.setattr(live.time, "monotonic", lambda now=now: 100 + now)
+        line.show(profile, phase, [said()])
+    assert [text[-1] for text in reporter.lines] == ["a", "b", "a"]
+
+
 def test_counts_of_two_runs_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = Reporter()
     line = LiveLine(Config(reporter))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""One table as lines of the terminal and of Markdown."""
+"""One table as lines of the terminal."""
 
 from __future__ import annotations
 
-from pytest_loadtest.report.tables import Cell, Table, aligned, markdown_lines, terminal_lines
+from pytest_loadtest.report.tables import Cell, Table, aligned, terminal_lines
 
 TABLE = Table(
     head=("", "name", "count"), align="<<>", rows=[("a", Cell("b"), "7"), ("", "c", "1000")]
@@ -19,17 +19,3 @@ def test_the_terminal_has_heads_rows_and_marks() -> None:
     marked = list(terminal_lines(TABLE, ("ok", "!")))
     assert [line[:5] for line in marked] == ["     ", "  ok ", "  !  "]
     assert [line[5:] for line in marked] == [line[2:] for line in plain]
-
-
-def test_markdown_has_a_rule_for_each_column() -> None:
-    assert list(markdown_lines(TABLE)) == [
-        "| | name | count |",
-        "|---|---|--:|",
-        "| a | b | 7 |",
-        "|  | c | 1000 |",
-    ]
-
-
-def test_without_an_alignment_all_columns_but_the_first_are_numbers() -> None:
-    table = Table(head=("name", "count", "share"), rows=[])
-    assert list(markdown_lines(table)) == ["| name | count | share |", "|---|--:|--:|"]

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
-from pytest_loadtest.metrics.measurements import DelayedIndex, Lost
+from pytest_loadtest.metrics.measurements import ENVELOPES, DelayedIndex, Lost
 from pytest_loadtest.report import terminal
 from pytest_loadtest.report.build import build_document
 from pytest_loadtest.report.document import results_schema
@@ -300,10 +300,15 @@ def test_every_part_can_be_shown_in_ascii() -> None:
 
 def test_the_corrupt_count_has_a_note_without_checksums() -> None:
     """Without a checksum only damage to heads is detected."""
-    whole = document(facts={"profile": {**FACTS.profile, "checksum": True}}, checksum=True)
+    whole = document(facts={"profile": {**FACTS.profile, "checksum": True}}, checked=None)
     for found, said, text in (
         (document(), " (heads and sizes alone)", ", by heads and sizes alone: no checksum"),
         (whole, "", ""),
+        (
+            document(facts={"profile": {**FACTS.profile, "route": {}}}, checked=ENVELOPES),
+            " (envelopes alone)",
+            ", by envelopes alone: the service makes the bodies",
+        ),
     ):
         shown = summary_lines(found)
         assert starting(shown, "✓ implicit").startswith(

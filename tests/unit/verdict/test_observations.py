@@ -9,7 +9,7 @@ import pytest
 from builders.measurements import MS, made, made_bucket, spread
 from builders.objectives import parse_slo
 
-from pytest_loadtest.metrics.measurements import Backlog, Measurements
+from pytest_loadtest.metrics.measurements import ENVELOPES, Backlog, Measurements
 from pytest_loadtest.verdict.observations import (
     Observation,
     blocked_share,
@@ -99,7 +99,11 @@ def test_a_missing_value_has_a_reason(
 
 def test_remarks_are_left_out_if_they_do_not_apply() -> None:
     assert seen({"failed": 0}, run({"unknown": 0})).basis == "20 of 1 000 offered"
-    assert seen({"corrupt": "2%"}, run(checksum=True)).basis == "27 of 1 800 deliveries"
+    routed = run(checked=ENVELOPES)
+    assert seen({"corrupt": "2%"}, routed).basis.endswith(
+        ", by envelopes alone: the service makes the bodies"
+    )
+    assert seen({"corrupt": "2%"}, run(checked=None)).basis == "27 of 1 800 deliveries"
     assert seen({"throughput": "50/s"}, run(rate=0.0)).basis == "80 msg/s"
     assert (sends_nothing(run(rate=0.0)), sends_nothing(run())) == (True, False)
 

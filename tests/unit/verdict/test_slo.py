@@ -623,7 +623,7 @@ def test_a_bound_of_the_profile_on_duplicates_excuses_none() -> None:
 
 def test_damaged_heads_are_counted_at_any_time_of_the_run() -> None:
     """A head that is damaged names no phase, so one of the warm-up counts too, and the text says so."""
-    (missed,) = verdict({}, made(counts={"corrupt": 14, "corrupt_heads": 3}, checksum=True)).having(
+    (missed,) = verdict({}, made(counts={"corrupt": 14, "corrupt_heads": 3}, checked=None)).having(
         Outcome.MISSED
     )
     assert missed.text.endswith(

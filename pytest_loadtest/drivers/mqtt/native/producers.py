@@ -88,7 +88,7 @@ class NativeMqttProducers:
         # lists are cheaper than of columns.
         outgoing = _Outgoing(
             burst.row.tolist(),
-            payloads.whole_payloads(pool, heads, burst.payload),
+            payloads.whole_payloads(pool, heads, burst.payload, burst.key),
             [0] * count,
             [0] * count,
         )

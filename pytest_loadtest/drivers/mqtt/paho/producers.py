@@ -87,6 +87,7 @@ class PahoProducers:
         pool = self._context.pool
         stream = burst.stream[part]
         payload = burst.payload[part]
+        key = None if burst.key is None else burst.key[part]
         heads = envelope.encode_heads(
             pool,
             nonce=self._context.nonce,
@@ -99,7 +100,7 @@ class PahoProducers:
             zip(
                 stream.tolist(),
                 burst.row[part].tolist(),
-                payloads.whole_payloads(pool, heads, payload),
+                payloads.whole_payloads(pool, heads, payload, key),
                 strict=True,
             )
         )

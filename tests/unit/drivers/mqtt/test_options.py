@@ -74,7 +74,7 @@ def test_an_existing_topic_keeps_its_name() -> None:
     facts = PahoMqttDriver(context(topicPrefix="x", topology=theirs)).facts()
     assert (facts.applied["topic"], facts.not_applied) == (
         "plant/1/t",
-        {"topicPrefix": "the topic exists already"},
+        {"topicPrefix": "the topic has its own name"},
     )
 
 
@@ -82,7 +82,7 @@ def test_retain_is_rejected_on_an_existing_topic() -> None:
     """It would replace the retained message, which could not be restored."""
     with pytest.raises(
         UsageError,
-        match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain, or topic",
+        match=r"retain: true would replace the retained message of .*'plant/1/t': leave out retain",
     ):
         PahoMqttDriver(context(retain=True, topology=replace(ONE, name="plant/1/t")))
 

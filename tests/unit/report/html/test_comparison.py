@@ -99,18 +99,18 @@ def test_both_runs_have_figures_and_curves() -> None:
         "endToEndLatency.p99",
         "10.0 ms",
         "12.0 ms",
-        "+20.0 %",
-        "+15.0 % to +25.0 %",
-        "less",
+        "+20 %",
+        "+15 % to +25 %",
+        "worse",
         "missed",
     ] in found.rows
     assert [
         "CPU of the broker",
-        "not measured",
+        "not known",
         "0.50 cores",
         "not known",
         "not known",
-        "less",
+        "",
         "not judged",
     ] in found.rows
     baseline, now = found.charts["baseline"]["series"]
