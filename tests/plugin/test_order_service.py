@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from contextlib import contextmanager
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
-SERVICE = Path(__file__).parents[2] / "examples" / "order-service" / "orders_mqtt.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "order-service"
 PROFILE = """\
 name: Orders are confirmed
 topics: 4
@@ -40,11 +38,19 @@ generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
 slo: {{loss: 0, duplicates: 0, outOfOrder: 0, throughput: 1%, sent: 1%}}
 """
 TEST = """\
+import sys
 import pytest
 
+@pytest.fixture
+def orders(load_service):
+    command = [sys.executable, {service!r}, "--port", "{{port}}", *{faults!r}]
+    return load_service(command, ready="ready")
+
 @pytest.mark.load("orders")
-def test_orders(load):
+def test_orders(load, orders, load_target):
     load.assert_slo()
+    assert load_target.inputs == [f"shop/orders/{{topic}}" for topic in range(4)]
+    assert load_target.outputs == [f"shop/confirmed/{{topic}}" for topic in range(4)]
 """
 
 
@@ -56,20 +62,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.facts.url
 
 
-@contextmanager
-def serving(url: str, *faults: str) -> Iterator[None]:
-    """Run the service with these faults."""
-    port = url.rpartition(":")[2]
-    command = [sys.executable, str(SERVICE), "--port", port, *faults]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
-        assert service.stdout is not None
-        try:
-            assert service.stdout.readline() == "ready\n"
-            yield
-        finally:
-            service.terminate()
-
-
 def write(
     project: Project,
     url: str,
@@ -77,17 +69,18 @@ def write(
     client: str = "native",
     drain: str = "1min",
     size: str = "messageSize: 300",
+    faults: tuple[str, ...] = (),
 ) -> None:
     text = PROFILE.format(url=url, client=client, drain=drain, size=size)
     project.write("profiles/orders.yaml", text)
-    project.write("test_orders.py", TEST)
+    test = TEST.format(service=str(EXAMPLE / "orders_mqtt.py"), faults=faults)
+    project.write("test_orders.py", test)
 
 
 @pytest.mark.parametrize("client", ["native", "library"])
 def test_a_service_that_confirms_each_order_is_met(project: Project, url: str, client: str) -> None:
     write(project, url, client=client)
-    with serving(url):
-        finished = project.run("-n2")
+    finished = project.run("-n2")
     assert finished.ret == 0, finished.out
     counts = finished.documents["test_orders"]["measurements"]["counts"]
     assert (counts["sent"], counts["received"]) == (2000, 2000)
@@ -98,9 +91,9 @@ def test_a_service_that_confirms_each_order_is_met(project: Project, url: str, c
 def test_what_the_service_loses_and_doubles_is_counted_exactly(
     project: Project, url: str, client: str
 ) -> None:
-    write(project, url, client=client, drain="3s")
-    with serving(url, "--lose", "500", "--double", "700"):
-        finished = project.run("-n2")
+    faults = ("--lose", "500", "--double", "700")
+    write(project, url, client=client, drain="3s", faults=faults)
+    finished = project.run("-n2")
     assert finished.ret == 1, finished.out
     document = finished.documents["test_orders"]
     assert document["verdict"]["outcome"] == "missed"
@@ -114,8 +107,7 @@ def test_a_service_reads_messages_of_a_template(project: Project, url: str) -> N
         "profiles/order.json",
         '{"meta": {"ref": "{{ envelope }}", "n": {{ seq }}, "at": "{{ intended }}"}}',
     )
-    with serving(url):
-        finished = project.run("-n2")
+    finished = project.run("-n2")
     assert finished.ret == 0, finished.out
     document = finished.documents["test_orders"]
     assert document["measurements"]["counts"]["received"] == 2000
@@ -126,3 +118,25 @@ def test_the_plan_names_the_topics_of_the_service(project: Project, url: str) ->
     write(project, url)
     finished = project.run("--load-plan")
     assert "shop/orders/{topic} through the service under test to shop/confirmed" in finished.out
+
+
+BUSY = {
+    "generator.sendDelayP99": "5min",
+    "generator.receiveLagP99": "5min",
+    "generator.cpu": "5",
+    "generator.stalled": "1",
+    "slo.endToEndLatency.p99": "5min",
+    "producerRate": "500",
+    "testDuration": "4s",
+}
+"""What the load test of the example is run with on a busy machine."""
+
+
+def test_the_load_test_of_the_example_starts_broker_and_service(project: Project) -> None:
+    """As its README says, with a shorter load."""
+    shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
+    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
+    finished = project.run("loadtests/", "-n2", *options)
+    assert finished.ret == 0, finished.out
+    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
+    assert (counts["sent"], counts["received"]) == (2000, 2000)

@@ -81,7 +81,7 @@ def test_the_deadline_of_a_meeting_grows_with_the_patience_of_the_run() -> None:
     assert run.deadline == NOW + (MEETING_TIMEOUT + 7) * SECOND
 
 
-def test_the_first_meeting_has_no_deadline_before_the_lead_is_there() -> None:
+def test_a_meeting_of_the_setup_has_no_deadline_before_the_lead_is_there() -> None:
     run = Run(KEY, Meeting(brought={}, since=None), ("a", "b"))
     assert run.deadline is None
 
