@@ -48,6 +48,7 @@ class Expected:
         times.
     :param window: length of a window, ns, whole seconds; None: no windows are measured.
     :param drift: tenths are measured.
+    :param bounds_gaps: an objective bounds ``deliveryGap``.
     :param stream_hosts: int64 ``(P,)``, number of the host of each stream's producer; the column
         ``host`` of received rows has that of the consumer. None if all workers ran on the
         controller's host.
@@ -83,6 +84,7 @@ class Expected:
     delays: Delays | None = None
     window: int | None = None
     drift: bool = False
+    bounds_gaps: bool = False
     stream_hosts: NDArray[np.int64] | None = None
     within_hosts: bool = False
     workers: tuple[str, ...] = ()
@@ -158,8 +160,14 @@ class Expected:
         return np.where(due == intended, np.maximum(late, 0), copies["received"] - due)
 
     @property
-    def stalled(self) -> bool:
-        """True if the loop of some worker stalled."""
+    def explains_gaps(self) -> bool:
+        """True if delivery gaps are measured without the generator's own delays, too.
+
+        Each run has some pauses of milliseconds, and the second measurement costs as much as the
+        first: without a bound, it is made only after a stall.
+        """
+        if self.bounds_gaps:
+            return bool(self.pauses)
         return any(pauses.stalled for pauses in self.pauses)
 
     @property

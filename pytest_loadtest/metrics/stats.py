@@ -48,7 +48,7 @@ own delays explain. The values with such a part are counted again: ``…_with_ow
 ``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what
 was not early). In ``completion`` and ``spread`` each copy comes earlier by its part; what is ahead
 in ``spread`` is the earliest copy as it came. ``delivery_gap`` is that of all first copies, and
-again with each copy earlier by its part; only if some worker stalled.
+again with each copy earlier by its part; only if some worker stalled, or if they are bounded.
 
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies;
 counts and latencies are broken down by them. *Windows* and *tenths* have the messages intended in
@@ -267,7 +267,7 @@ def _of_part(kinds: Mapping[str, Rows], key: str, number: int) -> dict[str, Hist
 def _gaps(first: Columns, run: Expected) -> dict[str, Histogram]:
     pair = first["subscription"], first["topic"]
     measured = delivery_gaps(run, *pair, gap_times(first, run))
-    if not run.stalled:
+    if not run.explains_gaps:
         return gap_latencies(measured, None)
     earlier = delivery_gaps(run, *pair, gap_times_without_own(first, run))
     return gap_latencies(measured, earlier)

@@ -172,12 +172,14 @@ def _delivery_gaps(
 ) -> list[tuple[DeliveryGaps, DeliveryGaps | None]]:
     """Return the longest gap of each pair of each part.
 
-    The second one is without the generator's own delays; None in parts without stalls.
+    The second one is without the generator's own delays; None in parts that need none.
     """
-    # The parts with stalls are counted twice in the same scan, the second time without the
+    # The parts that need both are counted twice in the same scan, the second time without the
     # generator's own delays.
     places = [(number, _GAPS) for number in range(len(parts))]
-    places += [(number, _GAPS_WITHOUT_OWN) for number, part in enumerate(parts) if part.stalled]
+    places += [
+        (number, _GAPS_WITHOUT_OWN) for number, part in enumerate(parts) if part.explains_gaps
+    ]
     runs = []
     ranges = []
     cells = []

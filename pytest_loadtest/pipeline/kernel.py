@@ -221,7 +221,7 @@ def first_copy_tables(copies: Rows, run: Expected) -> Iterator[tuple[str, Table]
     yield "due", Groups({"second": second, "index": _coarser(index)}).counted()
 
     yield "gaps", _filled_cells(gap_times(copies, run), copies, run)
-    if own_part is not None and run.stalled:
+    if own_part is not None and run.explains_gaps:
         earlier = {**copies, "received": copies["received"] - own_part}
         yield "gaps_without_own", _filled_cells(gap_times(earlier, run), copies, run)
 

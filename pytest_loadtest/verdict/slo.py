@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REMEDY",
+    "WINDOW_REMEDY",
     "EvidenceLimits",
     "Finding",
     "Outcome",
@@ -54,6 +55,13 @@ __all__ = [
 ]
 
 REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
+WINDOW_REMEDY = (
+    "allow more messages in flight, use more producers, or lower the rate: messages waited for the"
+    " answers to earlier ones of their stream, so more workers do not help"
+)
+MOSTLY_BLOCKED = 0.5
+"""Share of the send delay before full windows from which on they are what limits the load. The same
+share decides whose a dropped message is (docs/decisions/048)."""
 
 
 class EvidenceLimits(Protocol):
@@ -90,20 +98,19 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     outcome = worst(verdict.outcome for _, verdict in parts)
     findings: list[Finding] = []
     reasons: list[str] = []
-    has_remedy = False
+    remedies: set[str] = set()
     for prefix, verdict in parts:
         findings += verdict.findings
         if verdict.outcome is not outcome:
             continue
         for reason in verdict.reasons:
-            if reason == REMEDY:
-                has_remedy = True
+            if reason in (REMEDY, WINDOW_REMEDY):
+                remedies.add(reason)
             else:
                 reasons.append(prefix + reason)
-    if has_remedy:
-        reasons.append(
-            REMEDY
-        )  # The remedy is the same for all parts: it is written once, and last.
+    if remedies:
+        # One for all parts, and last: that of windows only where it is that of every part.
+        reasons.append(REMEDY if REMEDY in remedies else WINDOW_REMEDY)
     return Verdict(outcome=outcome, findings=tuple(findings), reasons=tuple(reasons))
 
 
@@ -133,7 +140,7 @@ def evaluate(
         return Verdict(outcome=Outcome.NO_DATA, findings=findings, reasons=tuple(unknown))
     evidence = _evidence(findings, measurements, limits)
     if evidence:
-        reasons = (*evidence, REMEDY)
+        reasons = (*evidence, _remedy(evidence, measurements, limits))
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=findings, reasons=reasons)
     if any(finding.outcome is Outcome.MISSED for finding in findings):
         causes = causes_at_target(measurements)
@@ -223,6 +230,18 @@ def _evidence(
         *(finding.own for finding in findings if finding.own),
         *_lagging(findings, measurements, limits),
     ]
+
+
+def _remedy(evidence: Sequence[str], measurements: Measurements, limits: EvidenceLimits) -> str:
+    """Return what to do about a slow generator.
+
+    A message that waits before a full window leaves up to a tick after the answer that makes room.
+    Messages of one stream add up these ticks, whatever the number of workers.
+    """
+    is_sending_alone = list(evidence) == _sending_late(measurements, limits)
+    if is_sending_alone and blocked_share(measurements) >= MOSTLY_BLOCKED:
+        return WINDOW_REMEDY
+    return REMEDY
 
 
 def _sending_late(measurements: Measurements, limits: EvidenceLimits) -> list[str]:

@@ -197,7 +197,7 @@ SHAPES = st.fixed_dictionaries({
     "streams": st.integers(0, 4), "topics": st.integers(1, 3), "subscriptions": st.integers(0, 3), "messages": st.sampled_from([0, 1, 63, 64, 130]),
     "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
     "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
-    "publish_acks": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
+    "publish_acks": st.booleans(), "bounds_gaps": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
 })  # fmt: skip
 
 

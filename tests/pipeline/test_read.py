@@ -272,6 +272,23 @@ def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
     assert read.load_run(folder).run.pauses == ()
 
 
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"slo": {"deliveryGap": {"max": "1s"}}},
+        {"slo": {"window": "1s", "whole": {"deliveryGap": {"max": "1s"}}}},
+        {"stages": [{"name": "a"}, {"name": "b", "slo": {"deliveryGap": {"max": "1s"}}}]},
+    ],
+)
+def test_a_bound_on_gaps_is_found_wherever_it_is(folder: Path, profile: dict[str, Any]) -> None:
+    """Gaps are then measured without our own delays too, in runs whose workers paused for milliseconds only."""
+    assert not read.load_run(folder).run.bounds_gaps
+    replace(RunFile.read(folder), profile=profile).write(folder)
+    run = read.load_run(folder).run
+    assert run.bounds_gaps
+    assert run.explains_gaps == bool(run.pauses)
+
+
 def test_hosts_of_streams_follow_from_manifests_and_clocks(folder: Path) -> None:
     """One worker lists its streams, as with paired consumers, and one that the run does not have; without clocks there is one host."""
     assert (read.load_run(folder).hosts, read.load_run(folder).run.stream_hosts) == ({}, None)

@@ -11,9 +11,10 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import all_facts, documents, has_key, span_of
-from simulation.figures import RESOLUTION
-from simulation.margins import TICK, TICKS, margin_between
+from simulation.facts import all_facts, documents, has_key, span_of, stages
+from simulation.figures import RESOLUTION, latencies, statistic_of
+from simulation.margins import DOUBT, TICK, TICKS, margin_between
+from simulation.own_delays import own_p99, reactions
 from simulation.violation import Violation
 from simulation.world import GENERATOR, MS
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simulation.facts import Facts
-    from simulation.truth import Played
+    from simulation.truth import Copy, Played
 
 Finding = dict[str, Any]
 
@@ -38,6 +39,8 @@ DEFAULT: Final = 100 * MS
 def check_blame(played: Played, calm: Played | None) -> list[Violation]:
     """Judge who is to blame. :param calm: the same world with a perfect generator; None if that is not needed, or the same."""
     found = list(_stops(played))
+    if played.world.has_perfect_generator:
+        found += _reactions(played)
     if played.outcome == "generator-limited":
         found += _limits(played)
         if played.world.has_perfect_generator:
@@ -94,8 +97,9 @@ def _perfect(played: Played) -> Iterator[Violation]:
     for reason in _reasons(played):
         limit = LIMIT.search(reason)
         if limit is not None and limit[1] == SEND_DELAY:
-            ticks = _ticks(played)
-            excesses.append((reason, span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms")) / ticks))
+            # It may be late by a tick for each message that waited before a full window.
+            most = span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))
+            excesses.append((reason, most - _largest_own_delay(played)))
         elif not _is_miss(reason):
             excesses.append((reason, math.inf))
     excesses += [(finding["text"], _excess(finding)) for finding in _excused_findings(played)]
@@ -106,15 +110,18 @@ def _perfect(played: Played) -> Iterator[Violation]:
         yield Violation("blame.generator", f"the generator is perfect: {text}", margin)
 
 
-def _ticks(played: Played) -> int:
-    """Return how many ticks can have delayed a message together: its own, and those of the messages before it in a full window.
+def _largest_own_delay(played: Played) -> int:
+    """Return the largest p99 of own delays of a phase or a stage."""
+    parts = [part for facts in all_facts(played) for part in (facts, *stages(facts).values())]
+    return max((own_p99(part) or 0 for part in parts), default=0)
 
-    Each of these was handed over up to a tick after the room came that it waited for, which counts as the generator's (docs/decisions/003).
-    """
-    waited = Counter(
-        (sent.run, sent.stream) for sent in played.truth.sent if sent.waited is not None
-    )
-    return 1 + max(waited.values(), default=0)
+
+def _reactions(played: Played) -> Iterator[Violation]:
+    """A perfect generator hands over each message within two ticks after it is due and its stream has room."""
+    for facts in all_facts(played):
+        latest = max((sent.at - room for sent, room in reactions(facts)), default=0)
+        if latest > TICKS + facts.error:
+            yield Violation("blame.late", f"a message was handed over {latest} ns late")
 
 
 def _excused_findings(played: Played) -> Iterator[Finding]:
@@ -139,13 +146,10 @@ def _limits(played: Played) -> Iterator[Violation]:
     """A limit that a verdict names was exceeded, in the phase or in the stage that it is about."""
     for facts in all_facts(played):
         yield from _limits_of(played, facts, facts.results["verdict"])
-        begin = 0
-        lengths = {one["name"]: one["duration"] for one in facts.profile.get("stages", ())}
+        parts = stages(facts)
         for stage in facts.results.get("stages") or ():
-            end = begin + span_of(lengths[stage["name"]])
             if stage.get("verdict"):
-                yield from _limits_of(played, facts.part(begin, end), stage["verdict"])
-            begin = end
+                yield from _limits_of(played, parts[stage["name"]], stage["verdict"])
 
 
 def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterator[Violation]:
@@ -156,7 +160,7 @@ def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterato
     limits = facts.profile.get("generator", {})
     if SEND_DELAY in named:
         limit = span_of(limits.get(SEND_DELAY, f"{DEFAULT // MS}ms"))
-        delay = _own_send_delay(facts)
+        delay = own_p99(facts)
         if delay is not None and delay < limit - LATE:
             text = f"own send delay p99 is {delay} ns, the limit {limit}"
             yield Violation("blame.limit", text)
@@ -166,16 +170,6 @@ def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterato
         if longest < limits.get("stalled", 0.1) * duration - UNNOTICED:
             text = f"no worker was stopped for more than {longest / duration:.1%}, and the run is limited by it"
             yield Violation("blame.limit", text)
-
-
-def _own_send_delay(facts: Facts) -> int | None:
-    """Return the p99 of the send delay; None if it is open how much of it is the generator's, or where messages were dropped."""
-    if facts.dropped != 0 or not facts.messages:
-        return None
-    if any(sent.waited is not None for sent in facts.messages):
-        return None
-    delays = sorted(sent.at - sent.intended for sent in facts.messages)
-    return delays[math.ceil(0.99 * len(delays)) - 1]
 
 
 def _only_pauses(played: Played) -> bool:
@@ -230,7 +224,33 @@ def _excused(played: Played, calm: Played) -> Iterator[Violation]:
         change = abs(values[0] - values[1])
         if other["outcome"] == "missed" and change <= TICKS + RESOLUTION * values[1]:
             text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {values[1]:.9g}"
-            yield Violation("blame.excused", text)
+            yield Violation("blame.excused", text, DOUBT if _is_in_doubt(played, finding) else "")
+
+
+def _is_in_doubt(played: Played, finding: Finding) -> bool:
+    """Return whether an upper bound would hold if what came while its worker stood still had come at once.
+
+    Nobody who stood still can know that it did not (docs/decisions/049, In doubt). A stop has consequences for as long again as it took.
+    """
+    if finding["metric"] not in ("endToEndLatency", "lateness") or finding["bucket"]:
+        return False
+    for facts in all_facts(played):
+        values, never = latencies(facts, finding["metric"])
+        lowest = [
+            min(value, 0) if _came_in_a_stop(played, copy) else value
+            for (_, copy), value in zip(facts.firsts(), values, strict=True)
+        ]
+        true = statistic_of(lowest, never, finding["statistic"], facts.error)
+        if lowest != values and true is not None and true[0] <= (finding["maximum"] or 0):
+            return True
+    return False
+
+
+def _came_in_a_stop(played: Played, copy: Copy) -> bool:
+    return any(
+        worker == copy.worker and begin <= copy.arrived <= 2 * end - begin
+        for worker, begin, end in played.truth.pauses
+    )
 
 
 def missed(played: Played) -> str:

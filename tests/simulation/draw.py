@@ -6,7 +6,9 @@ only a handle: a change of this module gives it another world, so the documents 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.dice import Dice, dice, significant, span
@@ -96,6 +98,7 @@ SIDES: Final = {(TARGET,): 0.48, (GENERATOR,): 0.32, (TARGET, GENERATOR): 0.2}
 
 _SECOND_COPIES: Final = ("double", "redeliver")
 _MISSING: Final = ("lose-acknowledged", "lose-copy")
+_NEVER_CAME: Final = (*_MISSING, "lose-unanswered", "reject")
 _LATE: Final = ("slow-delivery", "no-delivery")
 _OWN_DELAYS: Final = ("pause", "slow-send", "slow-read")
 TOGETHER: Final[dict[str, tuple[str, ...]]] = {
@@ -112,6 +115,14 @@ OFTEN_TOGETHER: Final = 0.5
 """Share of the worlds with such a fault in which the next one is of these kinds."""
 OF_BACKLOGS: Final = 6
 """How many times as often faults of second, missing and late copies come with a backlog, whose size is a difference of sums."""
+
+SHORT: Final = (20 * MS, 90 * MS)
+"""ns: stops of a worker that lengthen some latencies, and are below the limits of ``generator`` by default."""
+
+HIDDEN: Final = "second copies hide late ones"
+EXCUSED: Final = "a stop among losses"
+SCENARIOS: Final = {"": 0.955, HIDDEN: 0.015, EXCUSED: 0.03}
+"""Faults that are drawn together on purpose → share: some defects need both, and all else well."""
 
 LASTING: Final = (
     "latency", "stall", "throttle", *_LATE, "cut-resend", "cut-lose", "restart", "forget",
@@ -316,6 +327,11 @@ class _Faults:
     def draw(self) -> tuple[Fault, ...]:
         if self._tag == "calm":
             return ()
+        scenario = dice(self._seed, "scenario").weighted(SCENARIOS)
+        if scenario and self._load.subscriptions:
+            drawn = self._scenario(scenario, dice(self._seed, scenario))
+            kept = [fault for fault in drawn if fault.kind not in self._without]
+            return tuple(sorted(kept, key=lambda fault: (fault.at, fault.kind)))
         die = dice(self._seed, "faults")
         sides = die.weighted(SIDES)
         possible = SURVIVED if self._tag == "stormy" else tuple(FAULTS)
@@ -337,6 +353,25 @@ class _Faults:
             kind = die.weighted(weights)
             faults.append(self._fault(kind, dice(self._seed, "fault", index), strong))
         return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+    def _scenario(self, name: str, die: Dice) -> list[Fault]:
+        """Return the faults of a scenario."""
+        if name == HIDDEN:
+            copies = self._lasting(die.choice(_SECOND_COPIES), die)
+            copies.values["after"] = round(die.between(100 * US, 100 * MS))
+            late = self._into_drain("slow-delivery", die)
+            late.values["share"] = significant(die.between(0.1, 1))
+            return [replace(copies, at=0), late]
+        # A few messages are missing, and a worker stops for less than the limits of ``generator`` allow.
+        missing = self._lasting(die.choice(_NEVER_CAME), die)
+        missing.values["share"] = significant(die.between(0.02, 0.5))
+        stopped = Fault(
+            kind="pause",
+            at=round(die.uniform(self._load.warmup, self._length)),
+            duration=round(die.between(*SHORT)),
+            values=self._values("pause", die),
+        )
+        return [missing, stopped]
 
     def _second(
         self, first: str, kinds: list[str], sides: tuple[str, ...], die: Dice
@@ -496,9 +531,14 @@ def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
             "forget",
         ):
             delays.append(fault.duration or 0)
+    latency = target.up + target.store + target.down
+    pauses = [fault.duration or 0 for fault in faults if fault.kind == "pause"]
+    slowest = latency * math.exp(3.3 * target.spread) + 2 * MS
+    between = (slowest, 0.8 * min(pauses, default=0))
     return Scales(
-        latency=target.up + target.store + target.down,
+        latency=latency,
         faults=widest_fault(delays),
+        paused=between if between[0] < between[1] <= SHORT[1] else None,
         calm=tag == "calm",
         counts=tuple(COUNTED_BY[fault.kind] for fault in faults if fault.kind in COUNTED_BY),
     )

@@ -61,12 +61,14 @@ class Scales:
 
     :param latency: ns of a message without faults. :param faults: ns by which the world's faults delay something.
     :param counts: metrics that count what the world's faults do. :param calm: every objective must be met: only loose ones.
+        :param paused: bounds on a maximum, ns, that only a short stop of a worker breaks; None: nothing does.
     """
 
     latency: float
     faults: tuple[int, ...]
     calm: bool
     counts: tuple[str, ...] = ()
+    paused: tuple[float, float] | None = None
 
 
 class Author:
@@ -92,7 +94,7 @@ class Author:
             slo["throughput"] = percent(0.2)
         if "search" in self._features and self._often():
             self._rise(slo)
-        if "tolerances" in self._features:
+        if "tolerances" in self._features or self._hides_a_stop():
             self._tolerate(slo)
         if "buckets" in self._features and load.buckets:
             self._buckets(slo)
@@ -119,6 +121,11 @@ class Author:
         if fit and "endToEndLatency" in self._metrics():
             bound = span(self._scale("endToEndLatency", self._load.duration))
             slo.setdefault("endToEndLatency", {})[self._die.choice(fit)] = bound
+
+    def _hides_a_stop(self) -> bool:
+        """Return whether to allow what is missing in a world in which a worker stops for a moment."""
+        scales = self._scales
+        return scales.paused is not None and bool(scales.counts) and self._die.chance(0.8)
 
     def _often(self) -> bool:
         return self._scales.calm or self._die.chance(0.7)
@@ -286,6 +293,8 @@ class Author:
                 latency.setdefault(
                     "max", self._latency_bound("endToEndLatency", "max", load.duration)
                 )
+                if self._scales.paused is not None:
+                    latency["max"] = span(self._die.between(*self._scales.paused))
         if "throughput" in self._metrics() and (does_allow or self._die.chance(0.7)):
             slo["throughput"] = percent(self._die.choice([0.1, 0.5, 0.8]))
         if self._die.chance(0.5):
@@ -337,6 +346,8 @@ class Author:
         if "violations" in slo and "earliness" in slo:
             # Where some windows may miss it, no message of the whole run may be early.
             whole["earliness"] = {"max": self._earliness()}
+        if "violations" in slo and self._scales.calm and load.messages < FEW:
+            whole["throughput"] = percent(0.2)
         if whole:
             slo["whole"] = whole
 

@@ -151,7 +151,6 @@ class SimulatedDriver:
         self._next_place = itertools.count()
         self._joining: list[tuple[int, tuple[int, ...]]] = []  # when, which consumers
         self._paused: set[int] = set()
-        self._waiting: set[int] = set()
         self._refused: set[int] = set()
 
     # --- opening
@@ -249,14 +248,13 @@ class SimulatedDriver:
         self._refused = set()
         if not refused:
             return None
-        rows = burst.row[refused].tolist()
         if not self._settings.block_if_queue_full:
+            rows = burst.row[refused].tolist()
             burst.sent[refused] = clock
             self._target.truth.sent += [self._rejected(burst, position) for position in refused]
             self._read_answers += [(clock, row, True, 0) for row in rows]
             return None
         self._refused.update(burst.stream[refused].tolist())
-        self._waiting.update(rows)
         return np.array(refused, np.int64)
 
     def _rejected(self, burst: Burst, position: int) -> Sent:
@@ -319,9 +317,6 @@ class SimulatedDriver:
             zip(*columns, strict=True)
         ):
             sent = Sent(self.worker, of_stream, number, size, now, instant)
-            if row in self._waiting:
-                self._waiting.discard(row)
-                sent.waited = now
             answered, failed, resends = self._target.accept(
                 context.run, sent, heads[position], due_at
             )

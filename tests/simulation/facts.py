@@ -149,6 +149,7 @@ class Facts:
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
         consumers of another topic, also those of the warm-up. :param steady: no worker has a fault.
+    :param heads_settled: no damaged head was taken around the end of the drain.
     """
 
     profile: Profile
@@ -171,6 +172,7 @@ class Facts:
     later: list[Copy] = field(default_factory=list)
     foreign: list[Copy] = field(default_factory=list)
     steady: bool = True
+    heads_settled: bool = True
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -248,6 +250,17 @@ class Facts:
         return replace(self, messages=kept, copies=copies, offered=offered)
 
 
+def stages(facts: Facts) -> dict[str, Facts]:
+    """Return the facts of each stage, by its name (docs/howto/shape-the-load.md)."""
+    parts = {}
+    begin = 0
+    for stage in facts.profile.get("stages", ()):
+        end = begin + span_of(stage["duration"])
+        parts[stage["name"]] = facts.part(begin, end)
+        begin = end
+    return parts
+
+
 def has_key(profile: Profile, *keys: str) -> bool:
     """Return whether a profile, or one of its workloads, has one of these keys."""
     sections = (profile, *profile.get("workloads", ()))
@@ -317,6 +330,8 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         for copy in played.truth.copies
         if copy.run == run["run"] and copy.arrived > end and (copy.stream, copy.seq) in numbers
     ]
+    heads = [copy.taken or 0 for copy in arrived if copy.damage == "head"]
+    whole.heads_settled = not any(end < taken <= end + MARGIN for taken in heads)
     whole.steady = not played.world.of_side(GENERATOR)
     whole.foreign = [
         copy

@@ -249,7 +249,8 @@ def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
             return None
         return silent[0] + silent[1], silent[0] + silent[1], silent[2]
     if metric == "corrupt" and facts.begin == facts.phase.start and facts.end == facts.phase_end:
-        return facts.damaged, facts.damaged + facts.heads, deliveries
+        most = facts.damaged + facts.heads
+        return (facts.damaged, most, deliveries) if facts.heads_settled else None
     if metric == "sent" and facts.offered is not None:
         slack = _error_of_the_end(facts)
         surely = sum(sent.at < facts.end - slack for sent in facts.messages)
@@ -259,12 +260,14 @@ def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
 
 
 def _error_of_the_end(facts: Facts) -> float:
-    """Return by how much a worker may be wrong about the end of the phase, ns.
+    """Return by how much the time at which a message was sent may be wrong, ns.
 
-    It reads its clock by what was known of it before the load; until the end the offset may change further (docs/decisions/050).
+    Times are corrected by what is known of a clock after the load. Where they stay as a worker stamped them, it converted them by what was known
+    before, and the offset may have changed since (docs/decisions/050).
     """
-    if not facts.error:
-        return 0
+    within = facts.results["measurements"].get("withinHosts")
+    if within is None or not within["complete"]:
+        return facts.error + 2
     return facts.error + MOST_DRIFT * (facts.end - facts.phase.start) + MS
 
 

@@ -3,6 +3,7 @@
 - a tighter bound never turns *missed* into *met* (docs/reference/profile.md, slo);
 - a fault that only delays never turns *missed* into *met*: neither one of the target nor one of the generator;
 - the faults of a generator never turn *missed* into *met*: what is met with them is met with a perfect generator;
+- ordinary clocks, which drift a little, never change *met* and *missed* (docs/clocks.md);
 - in a world without faults, another number of workers, and other hosts for them, give the same counts and verdict (docs/design.md, Plan).
 """
 
@@ -157,9 +158,17 @@ def later_reads(world: World, played: Played) -> World | None:
 def _is_delay_harmful(world: World, played: Played) -> bool:
     """Return whether a world was missed, and a delay cannot help.
 
-    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter).
+    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter), and where no message
+    may be early.
     """
-    excluded = {"search", "workloads", "abort", "consumerBacklogSizeGB"}
+    excluded = {
+        "search",
+        "workloads",
+        "abort",
+        "consumerBacklogSizeGB",
+        "deliverAfter",
+        "deliverAt",
+    }
     if played.outcome != "missed" or excluded & set(world.profile):
         return False
     metrics = {metric for metric, _ in objectives(world)}
@@ -182,6 +191,21 @@ def _not_missed(played: Played, other: Played) -> str:
     if other.outcome != "missed":
         return ""
     return f"{played.outcome}, and missed with a perfect generator{missed(other)}"
+
+
+def true_clocks(world: World, played: Played) -> World | None:
+    """Return a world with ordinary clocks, which drift and are exchanged over a network, with clocks that are true."""
+    if not world.hosts or not world.has_perfect_generator or not is_comparable(played):
+        return None
+    if played.outcome not in ("met", "missed"):
+        return None
+    return world.without_generator_faults()
+
+
+def _is_reversed(played: Played, other: Played) -> str:
+    if {played.outcome, other.outcome} != {"met", "missed"}:
+        return ""
+    return f"{played.outcome}{missed(played)}, and {other.outcome} with true clocks{missed(other)}"
 
 
 # Other workers.
@@ -233,6 +257,7 @@ LAWS: Final = (
     Law(
         name="a perfect generator", changed=perfect, broken=_not_missed, has_margins=True, share=0.3
     ),
+    Law(name="true clocks", changed=true_clocks, broken=_is_reversed, has_margins=True),
     Law(name="other workers", changed=other_workers, broken=_same),
     Law(name="other hosts", changed=other_hosts, broken=_same, has_margins=True),
 )

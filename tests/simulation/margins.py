@@ -14,6 +14,10 @@ Between two plays:
   last one may fall out of it.
 - :data:`FATE`: a message at the edge of a fault is lost, failed or doubled in one play and not in the other. Faults count from the start of
   the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages leave at ticks.
+- :data:`SHIFT`: a phase after the first began at another time, so that faults struck other messages: a stopped worker holds up the meeting
+  before it.
+- :data:`DOUBT`: when a delivery came that was read after a stop of its worker is unknown (docs/decisions/049), so a miss is excused if it
+  could have come at once.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ FATE: Final = "a message at the edge of a fault"
 DRAIN: Final = "the end of the drain"
 CLOCK: Final = "a clock"
 ROUNDED: Final = "the resolution of histograms"
-MARGINS: Final = (TICK, EDGE, FATE, DRAIN, CLOCK, ROUNDED)
+DOUBT: Final = "what came in a stop"
+SHIFT: Final = "a phase that began later"
+MARGINS: Final = (TICK, EDGE, FATE, SHIFT, DOUBT, DRAIN, CLOCK, ROUNDED)
 
 TICKS: Final = 2 * MS
 """ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
@@ -55,6 +61,8 @@ def margin_between(played: Played, other: Played) -> str:
 
     Empty if one is not explained, or if no objective differs: then something else decided.
     """
+    if _has_shifted(played, other):
+        return SHIFT
     ours, theirs = dict(_findings(played)), dict(_findings(other))
     different = [key for key in {**ours, **theirs} if _outcome(ours, key) != _outcome(theirs, key)]
     used = set()
@@ -66,6 +74,17 @@ def margin_between(played: Played, other: Played) -> str:
             return ""
         used.add(margin)
     return ", ".join(sorted(used))
+
+
+def _has_shifted(played: Played, other: Played) -> bool:
+    """Return whether a phase began at another time, as the times of faults count."""
+    starts = zip(_starts(played), _starts(other), strict=False)
+    return any(abs(ours - theirs) > MEETING for ours, theirs in starts)
+
+
+def _starts(played: Played) -> list[int]:
+    starts = sorted(phase.start for phase in played.truth.phases)
+    return [start - starts[0] for start in starts]
 
 
 def _findings(played: Played) -> Iterator[tuple[Key, Finding]]:

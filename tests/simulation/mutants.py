@@ -395,7 +395,7 @@ MUTANTS: Final = (
     Mutant(name="any late send excuses", source="thirty 3", place="verdict.excuses:generator_caused", make=_excused_by_any_late_send,
         likely=(("fault: pause", "fault: stall"), ("fault: slow-send", "fault: latency"), ("fault: pause",), ("fault: slow-send",))),
     Mutant(name="an excuse forgets tolerances", source="thirty 4", place="verdict.excuses:_without_own_part", make=_forgets_tolerance,
-        likely=(("shape: faults of one rule", "at fault: both", "statistic: max"),)),
+        likely=(("shape: faults of one rule", "fault: pause", "statistic: max"),)),
     Mutant(name="our consumer's pause is the target's", source="thirty 5", place="metrics.pauses:Pauses.waited", make=instead(_no_part),
         likely=(("fault: pause", "shape: several workers", "metric: endToEndLatency"),)),
     Mutant(name="a clock that is set is not seen", source="thirty 6", place="metrics.clocks:fit_clock", make=after(_of_the_best_exchange),

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.coverage import objectives
-from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, true_offset
+from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, stages, true_offset
 from simulation.figures import (
     LATENCIES,
     NEVER,
@@ -51,7 +51,7 @@ def check_truth(played: Played) -> list[Violation]:
     for facts in all_facts(played):
         found += _offered(facts)
         found += _clocks(played, facts)
-        found += _drained(facts)
+        found += _drained(played, facts)
         found += _verdict(facts)
         if not facts.settled:
             found.append(
@@ -223,7 +223,7 @@ def _clocks(played: Played, facts: Facts) -> Iterator[Violation]:
 # --- the drain (docs/decisions/032)
 
 
-def _drained(facts: Facts) -> Iterator[Violation]:
+def _drained(played: Played, facts: Facts) -> Iterator[Violation]:
     """A phase ends before its drain's time is over only if nothing more can come."""
     end = facts.phase.ended
     assert end is not None
@@ -233,24 +233,20 @@ def _drained(facts: Facts) -> Iterator[Violation]:
     due = max((sent.due or 0 for sent in facts.messages), default=0)
     if end >= max(latest, due) + timeout - SECOND // 2:
         return
-    late = 0
-    firsts: dict[tuple[int, int, int], int] = {}
+    if any(fault.kind == "counters" for fault in played.world.faults):
+        return  # The broker's own answer that nothing is left was wrong.
+    came = {key for key, copies in facts.copies.items() if min(c.arrived for c in copies) <= end}
+    late = set()
     for copy in facts.later:
         key = (copy.stream, copy.seq, copy.subscription)
-        firsts[key] = min(copy.arrived, firsts.get(key, copy.arrived))
-    for (stream, seq, subscription), arrived in firsts.items():
-        sent = facts.message(stream, seq)
-        answered = sent.answered is not None and sent.answered <= end and not sent.failed
-        if (
-            answered
-            and (stream, seq, subscription) not in facts.copies
-            and end < arrived <= max(latest, due) + timeout - SECOND
-        ):
-            late += 1
+        sent = facts.message(copy.stream, copy.seq)
+        is_due = sent.answered is not None and sent.answered <= end and not sent.failed
+        if is_due and key not in came and copy.arrived <= max(latest, due) + timeout - SECOND:
+            late.add(key)
     if late:
         yield Violation(
             "drain",
-            f"the drain ended {(end - latest) / 1e9:.2f} s after the load; {late} deliveries came before its time was over",
+            f"the drain ended {(end - latest) / 1e9:.2f} s after the load; {len(late)} deliveries came before its time was over",
         )
 
 
@@ -262,7 +258,12 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     shown = facts.results["measurements"]["counts"]
     acked = facts.acked
     duplicates = {key: len(copies) - 1 for key, copies in facts.copies.items()}
-    resent = {(sent.stream, sent.seq) for sent in facts.messages if sent.sends > 1}
+    # The client reports with the answer how often it sent a message again.
+    resent = {
+        (sent.stream, sent.seq)
+        for sent in facts.messages
+        if sent.sends > 1 and sent.answered is not None
+    }
     true: dict[str, int | None] = {
         "sent": len(facts.messages),
         "acked": len(acked),
@@ -279,9 +280,9 @@ def _counts(facts: Facts) -> Iterator[Violation]:
             "duplicatesOfResent": sum(
                 number for key, number in duplicates.items() if key[:2] in resent
             ),
-            "corruptHeads": facts.heads,
-            "corrupt": facts.damaged + facts.heads,
         }
+        if facts.heads_settled:
+            true |= {"corruptHeads": facts.heads, "corrupt": facts.damaged + facts.heads}
         if not facts.foreign:
             true["foreign"] = 0
         elif shown["foreign"] == 0 and any(copy.taken is not None for copy in facts.foreign):
@@ -405,21 +406,23 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
     yield from _implicit(facts)
     for finding in facts.results["verdict"]["findings"]:
         yield from _finding(facts, finding, slo)
-    begin = 0
-    sections = {stage["name"]: stage for stage in facts.results.get("stages") or ()}
+    parts = stages(facts)
     for stage in profile.get("stages", ()):
-        length = span_of(stage["duration"])
-        section = sections.get(stage["name"])
-        if section is not None and section.get("verdict") and not facts.run.get("aborted"):
-            part = facts.part(begin, begin + length)
-            part.shift = facts_shift(part)
-            for finding in section["verdict"]["findings"]:
-                yield from _finding(
-                    part, finding, {**slo, **stage.get("slo", {})}, f"stage {stage['name']}: "
-                )
-            if stage.get("slo") and not section["verdict"]["findings"]:
-                yield Violation("objectives", f"stage {stage['name']} was not judged")
-        begin += length
+        section = _stage(facts, stage["name"])
+        if section is None or not section.get("verdict") or facts.run.get("aborted"):
+            continue
+        part = parts[stage["name"]]
+        part.shift = facts_shift(part)
+        bounds = {**slo, **stage.get("slo", {})}
+        for finding in section["verdict"]["findings"]:
+            yield from _finding(part, finding, bounds, f"stage {stage['name']}: ")
+        if stage.get("slo") and not section["verdict"]["findings"]:
+            yield Violation("objectives", f"stage {stage['name']} was not judged")
+
+
+def _stage(facts: Facts, name: str) -> dict[str, Any] | None:
+    sections = facts.results.get("stages") or ()
+    return next((stage for stage in sections if stage["name"] == name), None)
 
 
 def facts_shift(facts: Facts) -> float:

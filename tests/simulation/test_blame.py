@@ -70,6 +70,13 @@ def test_a_send_delay_may_exceed_a_limit_of_a_tick(played: Played) -> None:
     assert [violation.margin for violation in found] == [TICK]
 
 
+def test_a_perfect_generator_that_hands_over_late_is_found(played: Played) -> None:
+    late = [replace(sent, at=sent.at + 3 * MS * (sent.seq == 2)) for sent in played.truth.sent]
+    assert rules(check_blame(played, None)) == set()
+    wrong = replace(played, truth=replace(played.truth, sent=late))
+    assert rules(check_blame(wrong, None)) == {"blame.late"}
+
+
 def test_ticks_before_a_full_window_add_up(tmp_path: Path) -> None:
     """Each message of a window of one leaves up to a tick after the answer to the one before."""
     driver = {"name": "simulated", "maxPendingMessages": 1}

@@ -11,7 +11,16 @@ import yaml
 
 from pytest_loadtest.profile import loads
 from simulation.draw import draw
-from simulation.laws import LAWS, later, later_reads, other_hosts, other_workers, perfect, tighter
+from simulation.laws import (
+    LAWS,
+    later,
+    later_reads,
+    other_hosts,
+    other_workers,
+    perfect,
+    tighter,
+    true_clocks,
+)
 from simulation.test_draw import on_loopback
 from simulation.truth import Played, Truth
 from simulation.world import CONTROLLER, SECOND, Fault, Host, World
@@ -85,6 +94,12 @@ def test_deliveries_are_not_later_where_that_may_help(slo: dict[str, Any]) -> No
     assert later(subject, played(subject)) is None
 
 
+def test_deliveries_are_not_later_where_none_may_be_early() -> None:
+    """Delayed messages have an objective on earliness, whether the profile bounds it or not."""
+    subject = world(STALL, deliverAfter="10ms")
+    assert later(subject, played(subject)) is None
+
+
 def test_other_workers_are_compared_without_faults_only() -> None:
     subject = world()
     other = other_workers(subject, played(subject, "met"))
@@ -139,3 +154,19 @@ def test_a_law_names_a_world_that_differs() -> None:
         for law in LAWS:
             changed = law.changed(subject, played(subject))
             assert changed is None or changed.dump() != subject.dump()
+
+
+def test_true_clocks_are_those_of_worlds_with_ordinary_hosts() -> None:
+    """A clock that drifts faster is a fault of the generator, which another law is about."""
+    ordinary = Host(name="h", offset=5, drift=1e-5, jitter=5)
+    subject = replace(world(STALL), hosts=(ordinary,), workers=("h",))
+    changed = true_clocks(subject, played(subject))
+    assert changed is not None
+    assert (changed.hosts, changed.faults) == ((Host(name="h"),), (STALL,))
+    fast = replace(subject, hosts=(Host(name="h", drift=1e-4),))
+    assert true_clocks(fast, played(fast)) is None
+    assert true_clocks(subject, played(subject, "no data")) is None
+    law = next(law for law in LAWS if law.name == "true clocks")
+    missed = played(subject, "missed")
+    assert law.broken(missed, played(changed, "met"))
+    assert not law.broken(missed, played(changed, "no data"))

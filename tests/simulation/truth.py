@@ -20,7 +20,6 @@ class Sent:
     :param worker: index. :param at: when the client took it. :param intended: as the engine states it, by the worker's clock.
     :param sends: how often the client sent it, more than 1 after a cut. :param stored: when the target stored it; None: never.
     :param answered: when the last answer reached the client; None: never. :param failed: the answer was a failure.
-    :param waited: when the room in the window of its stream came that let it in; None: it found room when it was due.
     :param run: the name of its workload's run. :param due: true time before which no copy of a delayed message may arrive; None: at once.
     """
 
@@ -34,7 +33,6 @@ class Sent:
     stored: int | None = None
     answered: int | None = None
     failed: bool = False
-    waited: int | None = None
     run: str = ""
     due: int | None = None
 

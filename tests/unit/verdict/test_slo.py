@@ -19,7 +19,16 @@ from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
 from pytest_loadtest.verdict.observations import samples_needed
-from pytest_loadtest.verdict.slo import REMEDY, Finding, Outcome, Verdict, evaluate, overall, worst
+from pytest_loadtest.verdict.slo import (
+    REMEDY,
+    WINDOW_REMEDY,
+    Finding,
+    Outcome,
+    Verdict,
+    evaluate,
+    overall,
+    worst,
+)
 
 if TYPE_CHECKING:
     from pytest_loadtest.metrics.measurements import Measurements
@@ -209,6 +218,41 @@ def test_a_slow_generator_is_named_with_evidence_and_remedy(
     """Even if every objective was met."""
     result = verdict({}, made(**changed))
     assert (result.outcome, result.reasons) == (Outcome.GENERATOR_LIMITED, (evidence, REMEDY))
+
+
+@pytest.mark.parametrize(
+    ("blocked", "changed", "remedy"),
+    [
+        (0.9, {}, WINDOW_REMEDY),
+        (0.4, {}, REMEDY),
+        (0.9, {"workers": (worker(stalled=2_000 * MS),)}, REMEDY),
+    ],
+)
+def test_more_workers_are_no_remedy_for_messages_that_waited_for_each_other(
+    blocked: float, changed: dict[str, Any], remedy: str
+) -> None:
+    """Only where late sends are the only evidence, and most of the delay was before full windows."""
+    delay = spread(1, 10_000)
+    run = made(
+        send_delay=delay,
+        own_send_delay=spread(0, 312),
+        blocked=int(delay.total * blocked),
+        **changed,
+    )
+    result = verdict({}, run)
+    assert (result.outcome, result.reasons[-1]) == (Outcome.GENERATOR_LIMITED, remedy)
+
+
+def test_the_parts_of_a_run_have_one_remedy() -> None:
+    """That of windows only if no part needs the other one."""
+    waited = Verdict(
+        outcome=Outcome.GENERATOR_LIMITED, findings=(), reasons=("late", WINDOW_REMEDY)
+    )
+    slow = Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=(), reasons=("stalled", REMEDY))
+    both = overall([("", waited), ("stage a: ", slow)])
+    assert both.reasons == ("late", "stage a: stalled", REMEDY)
+    alone = overall([("", waited), ("stage a: ", waited)])
+    assert alone.reasons == ("late", "stage a: late", WINDOW_REMEDY)
 
 
 def test_consumers_that_lag_are_evidence_if_deliveries_were_late() -> None:
