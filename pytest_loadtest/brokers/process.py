@@ -1,4 +1,6 @@
-"""A broker as a process of this machine, under a watchdog; the log of a failed one is kept."""
+"""A broker, or a service under test, as a process of this machine, under a watchdog; the log of a
+failed one is kept.
+"""
 
 from __future__ import annotations
 

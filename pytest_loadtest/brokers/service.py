@@ -5,14 +5,12 @@ The run controller starts and stops it; its log is kept with the results.
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.brokers.process import Child, tail
-from pytest_loadtest.brokers.starting import wait_ready
+from pytest_loadtest.brokers.starting import serves, wait_ready
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import SECOND
 
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 LOG = "service.log"
 SHOWN = 3
 """The last lines of a log that the report of a death has."""
-CONNECT_TIMEOUT = 1.0
-"""s to connect to a port of this machine."""
 
 
 class ServiceProcess:
@@ -75,7 +71,7 @@ class ServiceProcess:
         def is_ready() -> bool:
             if self._is_stopped:
                 raise TargetError(f"service {self.name} was stopped before it was ready")
-            return listens(ready) if isinstance(ready, int) else output.has(ready)
+            return serves([ready]) if isinstance(ready, int) else output.has(ready)
 
         name = f"service {self.name}"
         wait_ready(self._child, is_ready, name=name, seconds=timeout / SECOND, progress=progress)
@@ -122,11 +118,3 @@ class _Output:
         searched = self._rest + part
         self._rest = searched[-len(sought) :]
         return sought in searched
-
-
-def listens(port: int) -> bool:
-    """Return whether a process listens on this port of 127.0.0.1."""
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), timeout=CONNECT_TIMEOUT).close()
-        return True
-    return False

@@ -331,7 +331,10 @@ class RunController:
         return self._targets
 
     def close(self) -> None:
-        """Stop Spark, services and every broker, in parallel; keep their logs if something failed."""
+        """Stop services, Spark and every broker, the latter two in parallel.
+
+        Logs are kept if something failed.
+        """
         self.spark.begin_stop()
         for services in tuple(self._services):
             services.stop()

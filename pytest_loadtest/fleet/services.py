@@ -7,7 +7,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.service import ServiceProcess, listens
+from pytest_loadtest.brokers.service import ServiceProcess
+from pytest_loadtest.brokers.starting import serves
 from pytest_loadtest.errors import NoData, TargetError, UsageError
 from pytest_loadtest.fleet.service_request import Service
 
@@ -40,7 +41,7 @@ class Services:
         :raises TargetError: it ended, or was not ready in time.
         :raises NoData: the run has ended meanwhile.
         """
-        if isinstance(request.ready, int) and listens(request.ready):
+        if isinstance(request.ready, int) and serves([request.ready]):
             raise UsageError(
                 f"load_service: another process listens on port {request.ready}, so the service "
                 f"{request.name} could not be told from it: end that process, or choose another "
@@ -68,7 +69,7 @@ class Services:
 
     @property
     def noted_deaths(self) -> tuple[str, ...]:
-        """What :meth:`deaths` has found so far, without a look at the processes."""
+        """The deaths that were found so far, without a look at the processes."""
         return tuple(filter(None, (process.noted_death for process in self._processes)))
 
     def check(self) -> None:

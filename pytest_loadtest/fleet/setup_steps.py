@@ -1,7 +1,7 @@
-"""The steps of a run that the fixtures of its test may add between the preparation of the target and
-the load.
+"""The steps of a run that the fixtures of its test may add between the preparation of the target
+and the load.
 
-Brought by :class:`~pytest_loadtest.fleet.member.WorkerRun`, in the thread that sets the fixtures up.
+Brought by :class:`~pytest_loadtest.fleet.member.WorkerRun`, in the thread that sets fixtures up.
 A test whose fixtures use neither ``load_target`` nor ``load_service`` has none of them.
 """
 

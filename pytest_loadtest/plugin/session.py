@@ -261,8 +261,8 @@ class LoadSession:
             changed = request
             if changes and early is not None:
                 raise UsageError(
-                    "load.find_peak(): the run was planned for load_target: write search=True in the"
-                    " mark, or search={…}, and call load.start()"
+                    "load.find_peak(): the run was planned for load_target: write search=True in"
+                    " the mark, or search={…}, and call load.start()"
                 )
             if changes:
                 changed = make_request(self._config, item, request.attempt, changes)

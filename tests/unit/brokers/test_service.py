@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_loadtest.brokers.process import has_ended
-from pytest_loadtest.brokers.service import ServiceProcess, _Output, listens
+from pytest_loadtest.brokers.service import ServiceProcess, _Output
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import SECOND
 
@@ -97,12 +96,3 @@ def test_a_text_is_found_in_parts_of_an_output(tmp_path: Path) -> None:
             stream.write(part)
             answers.append(output.has("ready"))
     assert answers == [False, False, False, False, True, False]
-
-
-def test_a_port_is_ready_once_something_listens_on_it() -> None:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-        assert not listens(port)
-        server.listen()
-        assert listens(port)

@@ -135,7 +135,7 @@ def test_a_run_that_the_generator_limited_says_that_the_target_went_away(tmp_pat
         ({"offered": 100_001, "dropped": 1}, Outcome.GENERATOR_LIMITED),
     ],
 )
-def test_a_service_that_ended_is_a_cause_of_a_miss_and_else_a_note(
+def test_a_dead_service_is_a_cause_of_a_miss(
     counts: dict[str, int], outcome: Outcome, tmp_path: Path
 ) -> None:
     """It changes no outcome."""

@@ -138,7 +138,7 @@ class Dead:
         raise TargetError(f"before the load began, {self.noted_deaths[0]}")
 
 
-def test_a_load_does_not_begin_without_its_services(tmp_path: Path) -> None:
+def test_a_load_does_not_begin_without_services(tmp_path: Path) -> None:
     """A run without services of its own has none that could have ended."""
     planned = ready_run(tmp_path)
     assert planned.answer(MEMBERS, [BeginLoad()] * 2, 0, print).by_rank == (Continue(),) * 2
