@@ -49,6 +49,22 @@ def concluded(document: dict[str, Any], conclusion: str, evidence: str) -> None:
     assert re.search(evidence, said.get(conclusion, "")), json.dumps(found)
 
 
+def in_a_long_phase(
+    drive_for: Callable[[int], dict[str, Any]], conclusion: str, evidence: str
+) -> dict[str, Any]:
+    """Return the first run that has the conclusion: a busy machine lets the broker answer twice in a minute only, not in five seconds.
+
+    :param drive_for: runs a measured phase of so many seconds.
+    """
+    for seconds in (5, 20, 60):
+        document = drive_for(seconds)
+        bottleneck = document["bottleneck"]
+        if conclusion in {one["conclusion"] for one in (bottleneck, *bottleneck["also"])}:
+            break
+    concluded(document, conclusion, evidence)
+    return document
+
+
 def known(document: dict[str, Any], name: str) -> list[float]:
     """Return the values of the samples that have this column."""
     return [value for value in document["bottleneck"]["columns"].get(name, ()) if value is not None]
@@ -123,12 +139,11 @@ def test_a_publish_rate_limit_is_concluded(
     in_namespace(
         "publishRate", {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1}
     )
-    more = "testDuration: 5s\nproducerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
-    document = run(more)
-    concluded(
-        document,
+    more = "producerRate: 2000\nmessageSize: 200\nmaxSendDelay: 1s\ndriver: {name: pulsar, maxPendingMessages: 500}\n"
+    in_a_long_phase(
+        lambda seconds: run(f"testDuration: {seconds}s\n{more}"),
         "broker throttling",
-        r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d of \d samples",
+        r"Pulsar held producers back [\d.]+ times a second for a publish rate limit, in \d+ of \d+ samples",
     )
 
 
@@ -143,17 +158,22 @@ def test_a_sleeping_consumer_is_concluded(
         driver.pause([0])
         drivers.append(driver)
 
-    def wake_up(progress: Progress) -> None:
-        if progress.elapsed > 4.8 * SECOND and drivers:
-            drivers.pop().resume([0])
+    def sleep_for(seconds: int) -> dict[str, Any]:
+        def wake_up(progress: Progress) -> None:
+            if progress.elapsed > (seconds - 0.2) * SECOND and drivers:
+                drivers.pop().resume([0])
+
+        more = (
+            "producerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n"
+        )
+        return run(f"testDuration: {seconds}s\n{more}", wake_up)
 
     monkeypatch.setattr(NativePulsarDriver, "open_producers", fall_asleep)
-    document = run(
-        "testDuration: 5s\nproducerRate: 500\nmessageSize: 200\ndriver: {name: pulsar, receiverQueueSize: 100}\n",
-        wake_up,
+    document = in_a_long_phase(
+        sleep_for,
+        "consumer",
+        r"1 of 1 consumers had no permits left, .*, with \d+ entries in the backlog, in \d+ of \d+ samples",
     )
-    evidence = r"1 of 1 consumers had no permits left, .*, with \d+ entries in the backlog, in \d of \d samples"
-    concluded(document, "consumer", evidence)
     counts = document["measurements"]["counts"]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import jsonschema
+import numpy_aggregation
 import pytest
 
 from pytest_loadtest.commands import cli
@@ -15,7 +16,9 @@ from pytest_loadtest.report.document import results_schema
 from .test_aggregate_again import aggregate
 
 if TYPE_CHECKING:
-    from .projects import Project
+    from collections.abc import Mapping
+
+    from .projects import Finished, Project
 
 CONFTEST = """\
 import pyarrow as pa
@@ -36,6 +39,14 @@ def pytest_loadtest_aggregate(spark, run, samples):
         return {"gold.p99": [][0]}
     n = sum(row.n for row in samples.sent.mapInArrow(rows, "n bigint").collect())
     return {"gold.p99": ms(found.p99 / 1e6), "gold.rate": Rate(found.n / (run.duration / 1e9)), "gold.sent": n, "silver.p99": None}
+"""
+WITHOUT_SPARK = """\
+from pytest_loadtest import Rate, ms
+
+def pytest_loadtest_aggregate(run):
+    if "explodes" in run.test:
+        return {"gold.p99": [][0]}
+    return {"gold.p99": ms(0.002), "gold.rate": Rate(500), "gold.sent": 250, "silver.p99": None}
 """
 PLUGIN = """\
 def pytest_loadtest_aggregate(run):
@@ -95,38 +106,50 @@ def gold(spark_project: Project) -> Project:
     return project
 
 
-def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
-    """The same with one process, two workers, and from the samples later. An error in the hook keeps the run's own metrics."""
-    for workers, chosen in (("-n0", "bounded or missed or explodes"), ("-n2", "")):
-        run = gold.run(workers, "-k", chosen, "-p", "more_metrics", "-p", "no:cacheprovider")
-        broken = {name: why for name, why in WHY.items() if not chosen or name == "test_explodes"}
-        assert run.outcomes == {"passed": 1, "failed": 1, "error": len(broken)} | (
-            {"deselected": 2} if chosen else {}
-        )
-        for name, why in broken.items():
-            (error,) = run.case(name).iter("error")
-            assert why in str(error.text), name
-            assert run.documents[name]["verdict"]["outcome"] == "no data"
-            assert run.documents[name]["measurements"]["counts"]["received"] == 250
-            jsonschema.validate(run.documents[name], results_schema())
-        assert "conftest.py" in run.out and 'return {"gold.p99": [][0]}' in run.out
-        found = run.documents["test_bounded"]["measurements"]["custom"]
-        assert set(found) == {"topics", "gold.p99", "gold.rate", "gold.sent", "silver.p99"}
-        assert found["gold.rate"] == {"value": 500.0, "unit": "msg/s", "shown": "500 msg/s"}
-        properties = run.properties("test_bounded")
-        assert float(properties["load.custom.gold.p99.ms"]) == pytest.approx(
-            found["gold.p99"]["value"] / 1e6, rel=1e-5
-        )
-        assert (
-            properties["load.custom.gold.rate.msg_per_s"],
-            properties["load.custom.gold.sent"],
-        ) == ("500", "250")
-        assert "             topics      2\n" in run.out
-        assert run.properties("test_missed")["load.objective.custom.gold.p99"].startswith(
-            "missed: custom.gold.p99 "
-        )
+def check_session(run: Finished, broken: Mapping[str, str]) -> None:
+    """Check outcomes, results, JUnit and output. :param broken: tests without a value, and why."""
+    for name, why in broken.items():
+        (error,) = run.case(name).iter("error")
+        assert why in str(error.text), name
+        assert run.documents[name]["verdict"]["outcome"] == "no data"
+        assert run.documents[name]["measurements"]["counts"]["received"] == 250
+        jsonschema.validate(run.documents[name], results_schema())
+    assert "conftest.py" in run.out and 'return {"gold.p99": [][0]}' in run.out
+    found = run.documents["test_bounded"]["measurements"]["custom"]
+    assert set(found) == {"topics", "gold.p99", "gold.rate", "gold.sent", "silver.p99"}
+    assert found["gold.rate"] == {"value": 500.0, "unit": "msg/s", "shown": "500 msg/s"}
+    properties = run.properties("test_bounded")
+    assert float(properties["load.custom.gold.p99.ms"]) == pytest.approx(
+        found["gold.p99"]["value"] / 1e6, rel=1e-5
+    )
+    assert (
+        properties["load.custom.gold.rate.msg_per_s"],
+        properties["load.custom.gold.sent"],
+    ) == ("500", "250")
+    assert "             topics      2\n" in run.out
+    assert run.properties("test_missed")["load.objective.custom.gold.p99"].startswith(
+        "missed: custom.gold.p99 "
+    )
 
-    (folder,) = [path for path in gold.runs()[-5:] if "test_bounded" in str(path)]
+
+def test_the_only_process_calls_the_hook(gold: Project) -> None:
+    """A hook that does not query Spark, which is therefore not started here."""
+    gold.environment["PYTHONPATH"] += os.pathsep + numpy_aggregation.ENVIRONMENT["PYTHONPATH"]
+    gold.write("conftest.py", WITHOUT_SPARK)
+    chosen = "bounded or missed or explodes"
+    plugins = ("-p", "numpy_aggregation", "-p", "more_metrics", "-p", "no:cacheprovider")
+    run = gold.run("-n0", "-k", chosen, *plugins)
+    assert run.outcomes == {"passed": 1, "failed": 1, "error": 1, "deselected": 2}
+    check_session(run, {"test_explodes": WHY["test_explodes"]})
+
+
+def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
+    """The same with two workers, and from the samples later. An error in the hook keeps the run's own metrics."""
+    run = gold.run("-n2", "-p", "more_metrics", "-p", "no:cacheprovider")
+    assert run.outcomes == {"passed": 1, "failed": 1, "error": len(WHY)}
+    check_session(run, WHY)
+
+    (folder,) = [path for path in gold.runs() if "test_bounded" in str(path)]
     before = (folder / "results.json").read_text()
     gold.write(
         "conftest.py",

@@ -7,12 +7,16 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import yaml
 from installing import installed, run
 
-from .projects import INI, PROFILE
+from .projects import NO_REPORTERS, PROFILE
+
+if TYPE_CHECKING:
+    import subprocess
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -83,9 +87,23 @@ def test_the_wheel_requires_a_pandas_that_pyspark_supports(python: Path, tmp_pat
     ] == [True, True, False, False]
 
 
-def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> None:
-    """In the test process, Spark's workers and the JVM, by this package or its dependencies."""
-    (tmp_path / "profiles").mkdir()
+class Shop(NamedTuple):
+    """A project that ``init`` wrote, and one session in it. :param written: the files that ``init`` wrote."""
+
+    folder: Path
+    written: set[str]
+    init: subprocess.CompletedProcess[str]
+    session: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def shop(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Go from an empty folder to a session on two workers, with a further test whose objectives any machine meets."""
+    parent = tmp_path_factory.mktemp("shops")
+    init = run(python.with_name("pytest-loadtest"), "init", "shop", "--ci", "gitlab", cwd=parent)
+    assert init.returncode == 0, init.stderr
+    folder = parent / "shop"
+    written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     profile = PROFILE.format(
         name="smoke",
         rate=500,
@@ -95,37 +113,38 @@ def test_a_run_of_the_wheel_emits_no_warning(python: Path, tmp_path: Path) -> No
         more="",
         driver="{name: loopback}",
     )
-    (tmp_path / "profiles" / "smoke.yaml").write_text(profile, encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text(INI, encoding="utf-8")
-    (tmp_path / "test_smoke.py").write_text(TEST, encoding="utf-8")
-    done = run(python, "-m", "pytest", "-q", cwd=tmp_path)
-    out = done.stdout + done.stderr
-    assert done.returncode == 0, out
+    (folder / "profiles" / "smoke.yaml").write_text(profile, encoding="utf-8")
+    (folder / "test_smoke.py").write_text(TEST, encoding="utf-8")
+    others = ("-p", "no:randomly", *NO_REPORTERS.split())
+    session = run(python, "-m", "pytest", "-n2", "--load-duration", "1s", *others, cwd=folder)
+    return Shop(folder, written, init, session)
+
+
+def test_a_run_of_the_wheel_emits_no_warning(shop: Shop) -> None:
+    """In the test processes, Spark's workers and the JVM, by this package or its dependencies."""
+    out = shop.session.stdout + shop.session.stderr
     assert "profile smoke · MET" in out, out
     assert [line for line in out.splitlines() if re.search(r"\bwarn", line, re.IGNORECASE)] == []
 
 
-def test_an_empty_folder_goes_from_init_to_a_report(python: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_goes_from_init_to_a_report(python: Path, shop: Shop) -> None:
     """The console script, its starter files, a plan, a run and the report, without the checkout."""
-    script = python.with_name("pytest-loadtest")
-    written = run(script, "init", "shop", "--ci", "gitlab", cwd=tmp_path)
-    assert written.returncode == 0, written.stderr
-    shop = tmp_path / "shop"
-    assert f"next: cd {shop.name} && pytest -n 2" in written.stdout
-    assert {path.relative_to(shop).as_posix() for path in shop.rglob("*") if path.is_file()} == {
+    assert "next: cd shop && pytest -n 2" in shop.init.stdout
+    assert shop.written == {
         "profiles/orders.yaml",
         "profiles/schema.json",
         "test_orders.py",
         "pytest.ini",
         ".gitlab-ci.yml",
     }
-    planned = run(python, "-m", "pytest", "--load-plan", cwd=shop)
+    planned = run(python, "-m", "pytest", "--load-plan", cwd=shop.folder)
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    ran = run(python, "-m", "pytest", "-n2", "--load-duration", "1s", cwd=shop)
-    assert "profile Orders · " in ran.stdout, ran.stdout + ran.stderr
-    (session,) = (shop / ".loadtest").iterdir()
-    page = shop / "again.html"
-    again = run(script, "report", session, "--output", page, cwd=shop)
+    assert "profile Orders · " in shop.session.stdout, shop.session.stdout + shop.session.stderr
+    (session,) = (shop.folder / ".loadtest").iterdir()
+    page = shop.folder / "again.html"
+    again = run(
+        python.with_name("pytest-loadtest"), "report", session, "--output", page, cwd=shop.folder
+    )
     assert again.returncode == 0, again.stderr
     assert "Orders" in page.read_text(encoding="utf-8")
 

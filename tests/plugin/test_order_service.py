@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cached_jars import require_jars
 from running import running
 
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,3 +142,56 @@ def test_the_load_test_of_the_example_starts_broker_and_service(project: Project
     assert finished.ret == 0, finished.out
     counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
     assert (counts["sent"], counts["received"]) == (2000, 2000)
+
+
+ON_PULSAR = """\
+name: Orders are confirmed
+topics: 4
+route:
+  input: orders-{{topic}}
+  output: confirmed-{{topic}}
+  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+payload: {{template: order.json}}
+producerRate: 500
+testDuration: 4s
+drainTimeout: 3s
+driver: {{name: pulsar, client: {client}}}
+generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
+slo: {{loss: 0, duplicates: 0, outOfOrder: 0, throughput: 1%, sent: 1%}}
+"""
+BOTH = """\
+import sys
+import pytest
+
+@pytest.fixture
+def orders(load_service, load_target):
+    assert load_target.inputs[3] == "persistent://public/default/orders-3"
+    assert load_target.outputs[3] == "persistent://public/default/confirmed-3"
+    assert load_target.admin_url is not None
+    command = [sys.executable, {service!r}, "--url", "{{url}}", "--lose", "500", "--double", "700"]
+    return load_service(command, ready="ready")
+
+@pytest.mark.load("native")
+def test_native(load, orders):
+    load.assert_slo()
+
+@pytest.mark.load("library")
+def test_library(load, orders):
+    load.assert_slo()
+"""
+
+
+def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> None:
+    """The run starts one broker for both clients, and a service for each."""
+    require_jars(pulsar_jars.PULSAR)
+    for client in ("native", "library"):
+        project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
+    project.write("profiles/order.json", '{"meta": {"ref": "{{ envelope }}"}, "n": {{ seq }}}')
+    project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
+    finished = project.run("-n2", "--load-broker-mode", "process")
+    assert finished.ret == 1, finished.out
+    counted = {}
+    for name, document in finished.documents.items():
+        counts = document["measurements"]["counts"]
+        counted[name] = (counts["received"], counts["lost"], counts["duplicates"])
+    assert counted == {"test_native": (1996, 4, 2), "test_library": (1996, 4, 2)}

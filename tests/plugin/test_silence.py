@@ -1,7 +1,7 @@
 """Each reporter has one result of each load test, with pytest's outcome and the duration of the load.
 
 All reporters watch the same sessions: Allure, pytest-html, pytest-json-report, JUnit, one that writes in hooks of its own, and one that
-writes in ``pytest_runtest_makereport``. Every outcome, the class and the asynchronous fixture are tried alone and on two workers; five
+writes in ``pytest_runtest_makereport``. Every outcome, the class and the asynchronous fixture are tried alone and on two workers; three
 workers try the outcomes that differed (a broken run, a miss), and a dead lead needs workers.
 """
 
@@ -170,7 +170,7 @@ LASTING = (
 SESSIONS = {
     "-n0": [name for name in STATUS if name != "test_dead"],
     "-n2": list(STATUS),
-    "-n5": [
+    "-n3": [
         "test_ordinary",
         "test_other",
         "test_missed",
