@@ -113,6 +113,7 @@ class TelemetryContext:
     :param run: name of the run, as in :class:`DriverContext`.
     :param fresh: nothing was sent to the run's topics before this phase.
     :param kept: survives the phases of a run: values that one phase stores for the next.
+    :param routed: the topics are those of a route, which others use too.
     :param ports: the class adds the local ports of its own connections, so that they do not count
         as connections under load.
     """
@@ -125,6 +126,7 @@ class TelemetryContext:
     fresh: bool
     kept: dict[str, Any]
     ports: set[int]
+    routed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

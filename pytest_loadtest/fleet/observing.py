@@ -174,6 +174,7 @@ class Observing:
             fresh=workload.used is None,
             kept=self._kept.setdefault(workload.name, {}),
             ports=without,
+            routed=workload.part.profile.route is not None,
         )
         return {COUNTERS: partial(BackgroundSource, partial(counters, context))}
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from cached_jars import require_jars
 from running import running
 
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
-SERVICE = Path(__file__).parents[2] / "examples" / "order-service" / "orders_mqtt.py"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "order-service"
 PROFILE = """\
 name: Orders are confirmed
 topics: 4
@@ -58,9 +60,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def serving(url: str, *faults: str) -> Iterator[None]:
-    """Run the service with these faults."""
-    port = url.rpartition(":")[2]
-    command = [sys.executable, str(SERVICE), "--port", port, *faults]
+    """Run the service for this broker with these faults."""
+    address = ["orders_mqtt.py", "--port", url.rpartition(":")[2]]
+    if url.startswith("pulsar:"):
+        address = ["orders_pulsar.py", "--url", url]
+    command = [sys.executable, str(EXAMPLES / address[0]), *address[1:], *faults]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         try:
@@ -126,3 +130,56 @@ def test_the_plan_names_the_topics_of_the_service(project: Project, url: str) ->
     write(project, url)
     finished = project.run("--load-plan")
     assert "shop/orders/{topic} through the service under test to shop/confirmed" in finished.out
+
+
+ON_PULSAR = """\
+name: Orders are confirmed
+topics: 4
+route:
+  input: orders-{{topic}}
+  output: confirmed-{{topic}}
+  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+payload: {{template: order.json}}
+producerRate: 500
+testDuration: 4s
+drainTimeout: 3s
+driver: {{name: pulsar, client: {client}}}
+target: {{url: "{url}", adminUrl: "{admin}"}}
+generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
+slo: {{loss: 0, duplicates: 0, outOfOrder: 0, throughput: 1%, sent: 1%}}
+"""
+BOTH = """\
+import pytest
+
+@pytest.mark.load("native")
+def test_native(load):
+    load.assert_slo()
+
+@pytest.mark.load("library")
+def test_library(load):
+    load.assert_slo()
+"""
+
+
+def test_faults_of_a_service_on_pulsar_are_counted_exactly(
+    project: Project, tmp_path: Path
+) -> None:
+    """One broker and one service for both clients: the second run begins at message 2001."""
+    require_jars(pulsar_jars.PULSAR)
+    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "pulsar")
+    with running(request) as broker:
+        admin = broker.facts.admin_url
+        for client in ("native", "library"):
+            text = ON_PULSAR.format(client=client, url=broker.facts.url, admin=admin)
+            project.write(f"profiles/{client}.yaml", text)
+        project.write("profiles/order.json", '{"meta": {"ref": "{{ envelope }}"}, "n": {{ seq }}}')
+        project.write("test_orders.py", BOTH)
+        with serving(broker.facts.url, "--lose", "500", "--double", "700"):
+            finished = project.run("-n2")
+    assert finished.ret == 1, finished.out
+    counted = {}
+    for name, document in finished.documents.items():
+        counts = document["measurements"]["counts"]
+        counted[name] = (counts["received"], counts["lost"], counts["duplicates"])
+    # Order 3500 is lost and doubled, so that it is confirmed once.
+    assert counted == {"test_native": (1996, 4, 2), "test_library": (1997, 3, 2)}

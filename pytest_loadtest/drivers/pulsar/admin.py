@@ -310,6 +310,10 @@ class Admin:
             f"{path_of(topic)}/subscription/{quote(subscription, safe='')}?force=true", _GONE
         )
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, even with clients still connected; a missing one is no error."""
+        self._delete(f"{path_of(topic)}?force=true", _GONE)
+
     def delete_namespace(self, namespace: str) -> None:
         """Delete a namespace with all its topics, even with clients still connected.
 

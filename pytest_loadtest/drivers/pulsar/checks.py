@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, REPLACED_BY_PERSISTENCE
-from pytest_loadtest.drivers.pulsar.names import SCALABLE
+from pytest_loadtest.drivers.pulsar.names import SCALABLE, full_name
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK, PulsarSettings, strict
-from pytest_loadtest.errors import Problem
+from pytest_loadtest.errors import Problem, UsageError
 from pytest_loadtest.profile.fields import exact_duration, spelling
 from pytest_loadtest.profile.judging import sections
 from pytest_loadtest.profile.model import choose_client
@@ -63,6 +63,18 @@ def _topic(profile: Profile) -> Iterator[Problem]:
             f"topic: {topic!r} is {scheme}, driver.topicType says {driver.topic_type}",
             f"write topicType: {scheme}",
         )
+
+
+def _route(profile: Profile) -> Iterator[Problem]:
+    """Reject names of a route that are neither short nor full names of topics."""
+    if profile.route is None:
+        return
+    names: dict[str, str] = {"input": profile.route.input, "output": profile.route.output}
+    for key, name in names.items():
+        try:
+            full_name(name)
+        except UsageError as error:
+            yield Problem(("route", key), f"route.{key}: {error}")
 
 
 def _subscription(profile: Profile) -> Iterator[Problem]:
@@ -304,6 +316,7 @@ def _again(profile: Profile) -> Iterator[Problem]:
 
 CHECKS: Final = (
     _topic,
+    _route,
     _subscription,
     _stored,
     _replaced,

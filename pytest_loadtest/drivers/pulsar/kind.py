@@ -23,12 +23,15 @@ KIND: Final = DriverKind(
     packages=("pulsar-client",),
     settings="pytest_loadtest.drivers.pulsar.settings:PulsarSettings",
     clients={
-        "library": Client(driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver"),
+        "library": Client(
+            driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver", services=True
+        ),
         "native": Client(
             driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver",
             connection_memory=3 << 10,
             setup_time=50_000,
             source_addresses=True,
+            services=True,
         ),
     },
     misspellings={

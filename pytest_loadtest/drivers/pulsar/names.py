@@ -43,6 +43,31 @@ def key_number(key: str) -> int:
     return int(match[1]) if match else zlib.crc32(key.encode()) & 0x7FFF_FFFF
 
 
+def full_name(topic: str) -> str:
+    """Complete a topic's name as Pulsar's own clients do.
+
+    ``orders`` → ``persistent://public/default/orders``.
+
+    :raises UsageError: it is neither a name nor tenant/namespace/name.
+    """
+    domain, mark, rest = topic.partition("://")
+    if domain in SCALABLE:
+        raise UsageError(
+            f"topic {topic!r} is a scalable topic of Pulsar 5, which pulsar-client cannot read:"
+            " write persistent://tenant/namespace/name"
+        )
+    if not mark:
+        domain = "persistent"
+        rest = topic if "/" in topic else f"public/default/{topic}"
+    if (
+        domain not in ("persistent", "non-persistent")
+        or rest.count("/") != 2
+        or not all(rest.split("/"))
+    ):
+        raise UsageError(f"topic {topic!r}: write persistent://tenant/namespace/name")
+    return f"{domain}://{rest}"
+
+
 def own_namespace(settings: PulsarSettings, run: str) -> str:
     """Return the name of the namespace that a run with the admin REST creates."""
     return f"{settings.namespace_prefix}-{run}"
@@ -86,9 +111,11 @@ class RunNames:
         self._without_quota = False
         self.not_applied: dict[str, str] = {}
         self.existing = self._topology.name
+        self._route = context.route
+        self._made_topics: list[str] = []
         self.partitions = self._topology.partitions
         self.namespace: str | None = None
-        if self.existing is None:
+        if not self.are_existing:
             self.namespace = (
                 DEFAULT_NAMESPACE
                 if self._target.admin_url is None
@@ -96,12 +123,19 @@ class RunNames:
             )
 
     @property
+    def are_existing(self) -> bool:
+        """True if others may send to the topics: an existing one, or those of a route."""
+        return self.existing is not None or self._route is not None
+
+    @property
     def facts(self) -> dict[str, str]:
         """The facts for the report.
 
         They are the namespace and its persistence, once set, or the existing topic and whether it
-        surely existed.
+        surely existed, or the topics of a route.
         """
+        if self._route is not None:
+            return {"topics": f"{self._route.input} to {self._route.output}"}
         if self.namespace is not None:
             return {"namespace": self.namespace, **self._policies()}
         known = (
@@ -127,7 +161,9 @@ class RunNames:
         return facts
 
     def topic(self, index: int) -> str:
-        """Return the full name of a topic of the run."""
+        """Return the full name of a topic of the run, to which producers send."""
+        if self._route is not None:
+            return full_name(self._route.input_name(index))
         if self.existing is not None:
             return self.existing
         if self._target.admin_url is not None:
@@ -138,9 +174,15 @@ class RunNames:
             index,
         )
 
+    def output(self, index: int) -> str:
+        """Return the full name of a topic that consumers read."""
+        if self._route is not None:
+            return full_name(self._route.output_name(index))
+        return self.topic(index)
+
     def subscription(self, number: int) -> str:
         """Return the name of a topic's subscription."""
-        return f"subscription-{number}" if self.existing is None else f"{self._mark}-{number}"
+        return f"{self._mark}-{number}" if self.are_existing else f"subscription-{number}"
 
     def look_up_partitions(self, ask: Callable[[str], int | None]) -> None:
         """Ask the broker, once, for the partitions of the existing topic, if the run has one.
@@ -173,7 +215,11 @@ class RunNames:
         :raises UsageError: ``persistence`` needs more bookies than there are.
         """
         admin = self._admin()
-        if self.existing is not None:
+        if self._route is not None:
+            if admin is not None:
+                self._make_topics(admin)
+            self._may_subscribe = True
+        elif self.existing is not None:
             if admin is not None and admin.partitions(self.existing) is None:
                 raise self.missing_topic()
             # From now on consumers may create subscriptions with
@@ -186,6 +232,23 @@ class RunNames:
                 f"topics with {self.partitions} partitions need the admin REST: give"
                 " target.adminUrl"
             )
+
+    def _make_topics(self, admin: Admin) -> None:
+        """Create the topics of a route that do not exist.
+
+        :raises UsageError: one has partitions.
+        """
+        for index in range(self._topology.topics):
+            for topic in (self.topic(index), self.output(index)):
+                partitions = admin.partitions(topic)
+                if partitions is None:
+                    admin.create_topic(topic, 1)
+                    self._made_topics.append(topic)
+                elif partitions:
+                    raise UsageError(
+                        f"route: {topic} has {partitions} partitions: name a topic without"
+                        " partitions"
+                    )
 
     def _make_namespace(self, admin: Admin) -> None:
         assert self.namespace is not None
@@ -255,9 +318,14 @@ class RunNames:
         :raises TargetError: the target refuses or does not answer.
         """
         admin = self._admin()
-        if self._may_subscribe and self.existing is not None:
-            self._delete_subscriptions(admin, self.existing, unsubscribe)
+        if self._may_subscribe:
+            outputs = [self.output(index) for index in range(self._topology.topics)]
+            for topic in dict.fromkeys(outputs):
+                self._delete_subscriptions(admin, topic, unsubscribe)
             self._may_subscribe = False
+        if admin is not None:
+            while self._made_topics:
+                admin.delete_topic(self._made_topics.pop())
         if admin is not None and self._made_namespace and self.namespace is not None:
             admin.delete_namespace(self.namespace)
             self._made_namespace = False

@@ -18,7 +18,7 @@ import pulsar
 
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.library.client import make_client
-from pytest_loadtest.drivers.pulsar.names import SCALABLE
+from pytest_loadtest.drivers.pulsar.names import full_name
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.profile.observed import Seen
 
@@ -134,31 +134,6 @@ class PulsarObserver:
         closer.join(_CLOSE)
         if closer.is_alive():
             self._client.shutdown()
-
-
-def full_name(topic: str) -> str:
-    """Complete a topic's name as Pulsar's own clients do.
-
-    ``orders`` → ``persistent://public/default/orders``.
-
-    :raises UsageError: it is neither a name nor tenant/namespace/name.
-    """
-    domain, mark, rest = topic.partition("://")
-    if domain in SCALABLE:
-        raise UsageError(
-            f"topic {topic!r} is a scalable topic of Pulsar 5, which pulsar-client cannot read:"
-            " write persistent://tenant/namespace/name"
-        )
-    if not mark:
-        domain = "persistent"
-        rest = topic if "/" in topic else f"public/default/{topic}"
-    if (
-        domain not in ("persistent", "non-persistent")
-        or rest.count("/") != 2
-        or not all(rest.split("/"))
-    ):
-        raise UsageError(f"topic {topic!r}: write persistent://tenant/namespace/name")
-    return f"{domain}://{rest}"
 
 
 def observe_topics(

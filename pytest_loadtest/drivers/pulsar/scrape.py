@@ -66,6 +66,8 @@ class Scrape:
     def __init__(self, watched: TelemetryContext) -> None:
         if watched.target.admin_url is None:
             raise TargetError("the broker's telemetry needs the admin REST: give target.adminUrl")
+        if watched.routed:
+            raise TargetError("the broker's counters of the topics of a route are not read")
         topology = watched.topology
         settings = watched.settings
         self._watched = watched

@@ -22,6 +22,7 @@ from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class PulsarConsumer:
         self._order = order
         self._gone = gone
         self._checksum = context.checksum
+        self._tokens = context.token_reader()
         self._closing = False
         self._leaving = self._halted = False
         self._go = threading.Event()
@@ -298,6 +300,7 @@ class PulsarConsumer:
         append = copies.append
         order = self._order
         checksum = self._checksum
+        tokens = self._tokens
         while True:
             message = receive(RECEIVE_TIMEOUT)
             if self._halted:
@@ -313,7 +316,10 @@ class PulsarConsumer:
             flags = _REDELIVERED if message.redelivery_count() else 0
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
-            append((place, now, data[:HEAD], len(data), order(message) if order else 0, flags))
+            head = data[:HEAD]
+            if tokens is not None:
+                head = decode_digits([tokens.digits(data, 0, len(data))]).tobytes()
+            append((place, now, head, len(data), order(message) if order else 0, flags))
             # acknowledge() is synchronous, but returns at once, because
             # the client groups acknowledgements.
             acknowledge(message)

@@ -66,7 +66,7 @@ class PulsarDriver:
         self._context = context
         self._settings: PulsarSettings = context.settings
         self._names = RunNames(context)
-        existing = self._names.existing is not None
+        existing = self._names.are_existing
         self._not_applied = options.library_unapplied_keys(self._settings) | unapplied_keys(
             self._settings, admin=context.target.admin_url is not None, existing=existing
         )
@@ -188,9 +188,10 @@ class PulsarDriver:
         topic = topology.topic_of_consumer(consumer)
         number = topology.subscription_of_consumer(consumer)
         name = f"consumer {consumer} (topic {topic}, subscription {number})"
-        kwargs = options.consumer_options(self._settings, existing=names.existing is not None)
+        kwargs = options.consumer_options(self._settings, existing=names.are_existing)
         subscribed = self._wait_for_topic(
-            name, lambda: client.subscribe(names.topic(topic), names.subscription(number), **kwargs)
+            name,
+            lambda: client.subscribe(names.output(topic), names.subscription(number), **kwargs),
         )
         order = self._order(names.partitions)
         return PulsarConsumer(

@@ -136,7 +136,8 @@ class PulsarProducers:
             intended=burst.intended[taken],
             payload=payload,
         )
-        keys = repeat(None) if burst.key is None else map(_KEY.format, burst.key[taken].tolist())
+        key_numbers = None if burst.key is None else burst.key[taken]
+        keys = repeat(None) if key_numbers is None else map(_KEY.format, key_numbers.tolist())
         dues = repeat(AT_ONCE) if burst.due is None else burst.due[taken].tolist()
         send_to = self._send_to
         clock = self._clock
@@ -149,7 +150,7 @@ class PulsarProducers:
                 burst.row[taken].tolist(),
                 indexes,
                 sizes,
-                whole_payloads(pool, heads, payload),
+                whole_payloads(pool, heads, payload, key_numbers),
                 keys,
                 dues,
                 strict=False,

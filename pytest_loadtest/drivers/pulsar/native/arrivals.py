@@ -13,6 +13,7 @@ from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.message.envelope import HEAD, encode_heads, marks
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.token import TokenReader
     from pytest_loadtest.wire.pulsar.batches import BatchReader
 
     Buffer = bytes | memoryview
@@ -72,9 +74,19 @@ class ArrivalReader:
         entry.
     :param checksum: verify bodies.
     :param keyed: order is judged by key.
+    :param tokens: finds the token of a message; None: the envelope begins its body.
     """
 
-    def __init__(self, reader: BatchReader, damaged: bytes, *, checksum: bool, keyed: bool) -> None:
+    def __init__(
+        self,
+        reader: BatchReader,
+        damaged: bytes,
+        *,
+        checksum: bool,
+        keyed: bool,
+        tokens: TokenReader | None = None,
+    ) -> None:
+        self._tokens = tokens
         self._reader = reader
         self._damaged = damaged
         self._checksum = checksum
@@ -92,7 +104,8 @@ class ArrivalReader:
             before = 0
             if count:
                 before = self._even(data, count) or -1
-            if before < 0 or chosen is not None or not length:
+            # Only an envelope that begins each body is at one place of messages of one length.
+            if before < 0 or chosen is not None or not length or self._tokens is not None:
                 odd.append(number)
             else:
                 even[bytes(data[:before]), length].append(number)
@@ -162,6 +175,8 @@ class ArrivalReader:
     def _read(self, arrival: Arrival, number: int) -> _Part:
         """Read one arrival, message by message."""
         data = memoryview(arrival.data)
+        if not arrival.messages and data:
+            return _Part([number], [1], self._heads([data]), _sizes(1, len(data)))
         if not arrival.messages:
             # A message without a byte has no envelope, so it is foreign.
             return _Part(
@@ -185,7 +200,7 @@ class ArrivalReader:
             data[start : start + size]
             for start, size in zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)
         ]
-        heads = b"".join([bytes(bodies[i][:HEAD]).ljust(HEAD, b"\0") for i in chosen])
+        heads = self._heads([bodies[i] for i in chosen])
         order = None
         if self._keyed and batch.keys is not None:
             order = np.array([key_number(batch.keys[i] or "") for i in chosen], np.int64)
@@ -196,11 +211,19 @@ class ArrivalReader:
         return _Part(
             [number],
             [len(sizes)],
-            np.frombuffer(heads, np.uint8).reshape(-1, HEAD),
+            heads,
             sizes,
             corrupt,
             order,
         )
+
+    def _heads(self, bodies: Sequence[memoryview]) -> NDArray[np.uint8]:
+        """Return the envelopes of messages."""
+        if self._tokens is not None:
+            find = self._tokens.digits
+            return decode_digits([find(bytes(body), 0, len(body)) for body in bodies])
+        joined = b"".join([bytes(body[:HEAD]).ljust(HEAD, b"\0") for body in bodies])
+        return np.frombuffer(joined, np.uint8).reshape(-1, HEAD)
 
 
 class _Form(NamedTuple):

@@ -5,6 +5,7 @@ Columns in, columns out, no I/O.
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -265,7 +266,7 @@ class EntryPacker:
         # If all messages have one size, a table of them (prefix, head, body) makes packing a single
         # take() and one copy of the heads.
         self._table: NDArray[np.uint8] | None = None
-        if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW:
+        if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW and pool.filler is None:
             rows = [
                 front + bytes(head) + body
                 for front, head, body in zip(self._prefixes, self._heads, pool.bodies, strict=True)
@@ -288,7 +289,6 @@ class EntryPacker:
         """
         if self._table is not None and (key is None or not self._batched):
             return self._pack_even(heads, payload, starts, stops)
-        fronts = heads.tobytes()
         numbers = payload.tolist()
         prefixes = [self._prefixes[number] for number in numbers]
         if key is not None and self._batched:
@@ -297,6 +297,13 @@ class EntryPacker:
                 prefix(size, b"key-%d" % each)
                 for size, each in zip(sizes, key.tolist(), strict=True)
             ]
+        if self._pool.filler is not None:
+            messages = self._pool.filler.messages(heads, payload, key)
+            whole = list(map(add, prefixes, messages))
+            return [
+                [b"".join(whole[start:stop])] for start, stop in zip(starts, stops, strict=True)
+            ]
+        fronts = heads.tobytes()
         return [
             self._parts(fronts, numbers, prefixes, start, stop)
             for start, stop in zip(starts, stops, strict=True)

@@ -92,7 +92,7 @@ def native_unapplied_keys(
     :raises UsageError: there are such keys, and the profile has ``strictTuning``.
     """
     unapplied = settings_facts.unapplied_keys(
-        settings, admin=context.target.admin_url is not None, existing=names.existing is not None
+        settings, admin=context.target.admin_url is not None, existing=names.are_existing
     )
     if settings.io_threads > 1:
         unapplied["ioThreads"] = (

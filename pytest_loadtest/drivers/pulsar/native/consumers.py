@@ -85,7 +85,11 @@ class NativeConsumers:
         self._look_at: int | None = None
         self._damaged = damaged_head(context.nonce)
         self._reader = ArrivalReader(
-            BatchReader(), self._damaged, checksum=context.checksum, keyed=self._keyed
+            BatchReader(),
+            self._damaged,
+            checksum=context.checksum,
+            keyed=self._keyed,
+            tokens=context.token_reader(),
         )
 
     # --- attaching and detaching

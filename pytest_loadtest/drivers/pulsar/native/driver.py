@@ -105,7 +105,7 @@ class NativePulsarDriver:
         self._look_up_partitions(cluster)
         parts: list[PartitionProducer] = []
         for stream in streams:
-            for topic in self._topics(topology.topic_of_stream(stream)):
+            for topic in self._topics(self._names.topic(topology.topic_of_stream(stream))):
                 parts.append(
                     PartitionProducer(cluster, topic, len(parts), f"producer of stream {stream}")
                 )
@@ -282,7 +282,7 @@ class NativePulsarDriver:
             cluster = self._connected()
             self._look_up_partitions(cluster)
             self._consumers = NativeConsumers(
-                cluster, self._context, self._consumer, earliest=self._names.existing is None
+                cluster, self._context, self._consumer, earliest=not self._names.are_existing
             )
             cluster.on_entry = self._consumers.entry
         return self._consumers
@@ -292,11 +292,10 @@ class NativePulsarDriver:
         topic = topology.topic_of_consumer(number)
         subscription = topology.subscription_of_consumer(number)
         name = f"consumer {number} (topic {topic}, subscription {subscription})"
-        return name, self._topics(topic), self._names.subscription(subscription)
+        return name, self._topics(self._names.output(topic)), self._names.subscription(subscription)
 
-    def _topics(self, index: int) -> list[str]:
+    def _topics(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or the topic itself."""
-        topic = self._names.topic(index)
         if not self._partitioned:
             return [topic]
         return [f"{topic}-partition-{i}" for i in range(self._names.partitions)]

@@ -140,3 +140,9 @@ def test_a_backlog_above_the_quota_of_its_topic_is_rejected(setting: str) -> Non
         source="p.yaml",
     )
     profile.loads(quota.replace(setting, "backlogQuotaDefaultLimitGB: '0.6'"), source="p.yaml")
+
+
+@pytest.mark.parametrize("name", ["a/b", "persistent://a/b", "topic://a/b/c", "persistent://a//c"])
+def test_a_route_has_short_or_full_names(name: str) -> None:
+    problem = rejected("{name: pulsar}", f"route: {{input: orders, output: '{name}'}}\n")
+    assert f"route.output: topic '{name}'" in problem

@@ -14,6 +14,7 @@ from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames, own_topic
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.message.route import Route
 from pytest_loadtest.profile.omb_driver import read_driver
 from pytest_loadtest.schedule.topology import Topology
 
@@ -127,6 +128,48 @@ def test_a_missing_topic_is_named_and_nothing_is_created_or_deleted(where: str) 
             driver.prepare()
         driver.cleanup()
     assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
+
+
+ROUTE = Route(input="persistent://a/b/orders-{topic}", output="confirmed-{topic}")
+CONFIRMED = "/admin/v2/persistent/public/default/confirmed-0"
+INPUT = "/admin/v2/persistent/a/b/orders-0"
+
+
+def test_the_names_of_a_route_are_full_ones() -> None:
+    """A short name is in the default namespace."""
+    names = RunNames(context(route=ROUTE))
+    assert names.topic(0) == "persistent://a/b/orders-0"
+    assert names.output(0) == "persistent://public/default/confirmed-0"
+    assert names.subscription(1) == "loadtest-r-00000007-1"
+    assert names.namespace is None
+    own = RunNames(context())
+    assert own.output(0) == own.topic(0)
+
+
+def test_a_run_deletes_those_topics_of_a_route_that_it_made() -> None:
+    answers: dict[str, tuple[int, object]] = {
+        f"GET {INPUT}/partitions": (200, {"partitions": 0}),
+        f"GET {CONFIRMED}/partitions": (404, {"reason": "Topic not found"}),
+        f"GET {CONFIRMED}/subscriptions": (200, ["theirs", "loadtest-r-00000007-0"]),
+    }
+    with rest(answers) as (url, asked):
+        names = RunNames(context(admin=url, route=ROUTE))
+        names.prepare()
+        names.clean_up(lambda *_: None)
+        names.clean_up(lambda *_: None)
+    assert [what for what, _, _ in asked if not what.startswith("GET")] == [
+        f"PUT {CONFIRMED}",
+        f"DELETE {CONFIRMED}/subscription/loadtest-r-00000007-0?force=true",
+        f"DELETE {CONFIRMED}?force=true",
+    ]
+
+
+def test_topics_of_a_route_have_no_partitions() -> None:
+    answers: dict[str, tuple[int, object]] = {f"GET {INPUT}/partitions": (200, {"partitions": 3})}
+    with rest(answers) as (url, _):
+        names = RunNames(context(admin=url, route=ROUTE))
+        with pytest.raises(UsageError, match="orders-0 has 3 partitions"):
+            names.prepare()
 
 
 def test_a_worker_that_created_nothing_deletes_nothing() -> None:

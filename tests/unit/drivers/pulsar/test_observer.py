@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pulsar_rest import rest
 
-from pytest_loadtest.drivers.pulsar.observer import full_name, observe_topics
+from pytest_loadtest.drivers.pulsar.names import full_name
+from pytest_loadtest.drivers.pulsar.observer import observe_topics
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import UsageError
 

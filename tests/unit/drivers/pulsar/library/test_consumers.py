@@ -22,7 +22,9 @@ from pytest_loadtest.drivers.pulsar.library.consumers import (
 )
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import payloads
+from pytest_loadtest.message.route import Route
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.testing.rig import FakeClock
 
 if TYPE_CHECKING:
@@ -71,6 +73,15 @@ def test_a_damaged_body_is_flagged_only_with_checksums() -> None:
         client = NullConsumer(message_of(whole), message_of(damaged))
         got = received_by(PulsarConsumer(client, "c", context(checksum=checksum), None, [].append))
         assert got.flags.tolist() == expected
+
+
+def test_the_token_of_a_message_is_its_envelope() -> None:
+    head = bytes(range(32))
+    (token,) = encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))
+    route = Route(input="in", output="out", received=("ref",))
+    client = NullConsumer(message_of(b'{"ref":"%b"}' % token), message_of(b"no token"))
+    got = received_by(PulsarConsumer(client, "c", context(route=route), None, [].append))
+    assert [bytes(row) for row in got.heads] == [head, bytes(32)]
 
 
 def test_a_key_becomes_its_number_or_a_hash() -> None:

@@ -14,6 +14,7 @@ from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import TokenReader, encode_tokens
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
 from pytest_loadtest.wire.pulsar.batches import BatchReader
 
@@ -199,6 +200,23 @@ def test_large_entries_are_read_without_joining_them() -> None:
     assert [(row[0], row[1][:1], row[2]) for row in rows(reader().columns(came))] == [
         (i // 2 * 2, bytes([i]), 70_000) for i in range(4)
     ]
+
+
+def test_tokens_are_found_in_batches_and_in_single_messages() -> None:
+    heads = [bytes([number]) * 32 for number in range(3)]
+    tokens = encode_tokens(np.frombuffer(b"".join(heads), np.uint8).reshape(3, 32))
+    bodies = [b'{"x":%d,"ref":"%b"}' % (10**at, token) for at, token in enumerate(tokens)]
+    came = [
+        Arrival(0, 1, -1, 0, 0, 2, batch(Message(bodies[0]), Message(bodies[1]))),
+        Arrival(0, 2, -1, 0, 0, 0, bodies[2]),
+        Arrival(0, 3, -1, 0, 0, 0, b"no token"),
+        Arrival(0, 4, -1, 0, 0, 0, b""),
+    ]
+    found = ArrivalReader(
+        BatchReader(), DAMAGED, checksum=False, keyed=False, tokens=TokenReader(("ref",))
+    ).columns(came)
+    assert [bytes(head) for head in found.heads] == [*heads, bytes(32), bytes(32)]
+    assert found.size.tolist() == [*map(len, bodies), 8, 0]
 
 
 @pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])

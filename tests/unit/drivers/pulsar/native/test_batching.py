@@ -19,6 +19,7 @@ from pytest_loadtest.drivers.pulsar.native.batching import (
     java_hash,
 )
 from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.template import render_template
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
 
 if TYPE_CHECKING:
@@ -249,6 +250,14 @@ POOLS = {
     "compact envelopes alone": pool_of(16),
     "mixed": pool_of(16, 20, 32, 33, 300, 4000),
     "large and small": pool_of(17, 100_000),
+    "templates": payloads.build_pattern_pool(
+        {
+            "short": render_template("{{ seq }}", "short", seed=1, count=2),
+            "long": render_template("{{ envelope }}{{ text(90) }}", "long", seed=1, count=3),
+        },
+        {"short": 1, "long": 2},
+        1 << 20,
+    ),
 }
 
 
