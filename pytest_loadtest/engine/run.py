@@ -153,17 +153,26 @@ class Engine:
             self._send_at = self.sender.next_at()
         if now >= self._collect_at:
             self._collect(now)
-            self._collect_at = now + COLLECT
+            self._collect_at = self._next(now, COLLECT)
             self._postponed = False
-        if now >= self._report_at:
+        # after a collection, so that its counts are of this instant
+        if now >= self._report_at and not self._postponed:
             self._control.report(self._progress(now - self._start))
             # All workers wait for the report that ends the phase or its drain: report at the end at
             # once, and often in the drain.
-            self._report_at = now + COLLECT
+            self._report_at = self._next(now, COLLECT)
             if now < self._end:
-                self._report_at = min(now + PROGRESS, self._end)
+                self._report_at = min(self._next(now, PROGRESS), self._end)
         change_at = self._start + self._changes[0].at if self._changes else NEVER
         return min(self._send_at, self._collect_at, change_at)
+
+    def _next(self, now: int, interval: int) -> int:
+        """Return the next of the instants that lie an interval apart from the start on.
+
+        All workers collect and report at the same ones, whatever held one up before, because the
+        controller adds their counts.
+        """
+        return self._start + ((now - self._start) // interval + 1) * interval
 
     # --- changes
 

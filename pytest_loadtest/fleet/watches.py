@@ -62,12 +62,21 @@ class Look(NamedTuple):
     received: int
 
 
+def _are_of_one_instant(progress: Sequence[Progress]) -> bool:
+    """Return whether the counts of all workers are of the same instant, so that they add up."""
+    reported = [report.elapsed for report in progress]
+    return max(reported) - min(reported) <= COLLECT
+
+
 class BacklogWatch:
     """Resumes the consumers when the backlog is built, and ends the phase some time after the
     backlog was drained.
 
     A change takes effect some time after the progress that caused it; both instants are kept, in ns
     after the phase's start.
+
+    The counts of all workers are of one instant while the drain lasts, unless it takes too long:
+    they report at the same instants, each by its own clock.
 
     Workers count copies. A second copy, or a copy of a message that was answered as failed, makes
     the backlog look smaller than it is, and workers cannot identify all of them: the first copy may
@@ -104,6 +113,11 @@ class BacklogWatch:
             self.messages = waiting
             self._before = received
             return self._build(waiting, elapsed)
+        # Copies that one worker has counted and acknowledgements that another has not reported yet
+        # make the backlog smaller than it ever was.
+        is_over = elapsed - self.resumed >= self._plan.drain_timeout
+        if self.emptied is None and not is_over and not _are_of_one_instant(progress):
+            return None
         if self._end is None or elapsed <= self._end:
             self._looks.append(Look(elapsed, waiting, received - self._before))
         if self.emptied is None:

@@ -11,8 +11,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import all_facts, documents, has_key, span_of, stages
-from simulation.figures import RESOLUTION, latencies, statistic_of
+from simulation.asked import span_of
+from simulation.facts import all_facts, documents, has_key, stages
+from simulation.figures import RESOLUTION, has_even_clocks, latencies, statistic_of
 from simulation.margins import DOUBT, TICK, TICKS, margin_between
 from simulation.own_delays import own_p99, reactions
 from simulation.violation import Violation
@@ -153,8 +154,8 @@ def _limits(played: Played) -> Iterator[Violation]:
 
 
 def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterator[Violation]:
-    if verdict["outcome"] != "generator-limited":
-        return
+    if verdict["outcome"] != "generator-limited" or not has_even_clocks(facts):
+        return  # A worker whose clock is set believes that it stood still, or is late.
     own = (reason for reason in verdict["reasons"] if not reason.startswith("stage "))
     named = {limit[1] for reason in own if (limit := LIMIT.search(reason))}
     limits = facts.profile.get("generator", {})
@@ -247,6 +248,9 @@ def _is_in_doubt(played: Played, finding: Finding) -> bool:
 
 
 def _came_in_a_stop(played: Played, copy: Copy) -> bool:
+    """Return whether a copy waited for its reader, or came soon after a stop of it."""
+    if (copy.taken or 0) - copy.arrived > TICKS:
+        return True
     return any(
         worker == copy.worker and begin <= copy.arrived <= 2 * end - begin
         for worker, begin, end in played.truth.pauses

@@ -6,134 +6,27 @@ Nothing of the product is used but its documents, which say where the phase bega
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.asked import Due, span_of
 from simulation.coverage import workloads
 from simulation.player import clock_of
-from simulation.world import GENERATOR, MS, SECOND
+from simulation.world import GENERATOR, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Set
 
     from simulation.truth import Copy, Played, PlayedPhase, Sent
 
 MARGIN: Final = 2 * SECOND
 """ns: every worker has learned within this time that the drain is over. What happens in it may be counted or not."""
-HELD: Final = 100 * MS
-"""ns for which a ramp and a sine hold each rate (docs/reference/profile.md, stages)."""
-FINE: Final = 1e-3
-"""Rates that change are exact to a thousandth of a message per second."""
 
 Delivery = tuple[int, int, int]  # stream, seq, subscription
 Profile = dict[str, Any]
 Document = dict[str, Any]
-
-
-# --- what is due
-
-
-def span_of(text: str) -> int:
-    """Return a duration of a profile, ns: ``2500ms``."""
-    match = re.fullmatch(r"([\d.]+)(us|ms|s|min)", text)
-    assert match is not None, text
-    return round(float(match[1]) * {"us": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9}[match[2]])
-
-
-def rate_of(value: Any) -> float:
-    """Return a rate, in messages or bytes per second."""
-    return float(value.removesuffix("B/s")) if isinstance(value, str) else float(value)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A time in which the rate is constant, ns and per second."""
-
-    length: int
-    rate: float
-
-
-def _pieces(rate: Any, length: int) -> list[Piece]:
-    """Return the pieces of a stage (docs/howto/shape-the-load.md)."""
-    if not isinstance(rate, dict):
-        return [Piece(length, rate_of(rate))]
-    if "from" in rate:
-        first, last = rate_of(rate["from"]), rate_of(rate["to"])
-        return _held(length, lambda time: first + (last - first) * time / length)
-    if "sine" in rate:
-        sine = rate["sine"]
-        mean, swing = rate_of(sine["mean"]), rate_of(sine["amplitude"])
-        turn = 2 * math.pi / span_of(sine["period"])
-        return _held(length, lambda time: mean + swing * math.sin(turn * time))
-    if "spike" in rate:
-        spike = rate["spike"]
-        base, peak = rate_of(spike["base"]), rate_of(spike["peak"])
-        begin, long = span_of(spike["at"]), span_of(spike["for"])
-        parts = [(begin, base), (long, peak), (length - begin - long, base)]
-        return [Piece(part, level) for part, level in parts if part > 0]
-    levels = [rate_of(level) for level in rate["replay"]]
-    edges = [length * number // len(levels) for number in range(len(levels) + 1)]
-    return [Piece(edges[i + 1] - edges[i], level) for i, level in enumerate(levels)]
-
-
-def _held(length: int, rate: Callable[[float], float]) -> list[Piece]:
-    """Return the pieces of a rate that changes, each of which has the rate of its middle (docs/reference/profile.md, stages)."""
-    edges = [*range(0, length, HELD), length]
-    return [Piece(end - begin, rate((begin + end) / 2)) for begin, end in pairwise(edges)]
-
-
-@dataclass(frozen=True)
-class Due:
-    """The load that a profile asks for in a phase, as the integral of its rate (docs/howto/shape-the-load.md)."""
-
-    pieces: tuple[Piece, ...]
-    in_bytes: bool
-
-    @classmethod
-    def of(cls, profile: Profile, duration: int) -> Due:
-        """Return the load of a profile. :param duration: ns, where the profile has no stages."""
-        rates = [
-            profile.get("producerRate"),
-            *(stage.get("rate") for stage in profile.get("stages", ())),
-        ]
-        pieces = []
-        for stage in profile.get("stages", ()):
-            pieces += _pieces(
-                stage.get("rate", profile.get("producerRate")), span_of(stage["duration"])
-            )
-        return cls(tuple(pieces or _pieces(profile["producerRate"], duration)), "B/s" in str(rates))
-
-    @property
-    def length(self) -> int:
-        return sum(piece.length for piece in self.pieces)
-
-    def amount(self, time: int) -> float:
-        """Return the integral from the phase's start until ``time``, ns."""
-        total = 0.0
-        for piece in self.pieces:
-            total += piece.rate * min(max(time, 0), piece.length) / SECOND
-            time -= piece.length
-        return total
-
-    def messages(self, time: int) -> int | None:
-        """Return the number of messages due before ``time``; None if it is not exact. A message is due at each whole amount."""
-        amount = self.amount(time)
-        distance = abs(amount - round(amount))
-        if self.in_bytes:
-            return None
-        # Rates have four digits at most, times are in ms: what is nearer to a whole number is rounding.
-        if distance < 1e-6:
-            return round(amount)
-        if len(self.pieces) > 1 and distance < FINE * time / SECOND:
-            return None
-        return math.ceil(amount)
-
-
-# --- what happened
 
 
 @dataclass(kw_only=True)
@@ -298,10 +191,13 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     since = max((at for at in ends if at is not None), default=0)
     following = min((one.start for one in of_workload if one.start > phase.start), default=1 << 62)
     end = phase.ended
+    # A worker whose clock was set ends the warm-up before the time of its last messages.
+    earlier = of_workload[: of_workload.index(phase)]
+    begun = max((one.ended or 0 for one in earlier), default=0)
     sent = [
         one
         for one in played.truth.sent
-        if one.run == run["run"] and phase.start <= one.intended < following
+        if one.run == run["run"] and phase.start <= one.intended < following and one.at >= begun
     ]
     acknowledged = profile["driver"].get("acknowledged", True)
     messages, times = _answered(sent, end, acknowledged=acknowledged)
@@ -324,7 +220,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
     errors = sorted(clock["fit"]["error"] for clock in run.get("clocks", ()))
     whole.error = sum(errors[-1:])
     whole.exact = not run.get("clocks", ())
-    whole.shift = _median_shift(whole)
+    whole.shift = median_shift(whole)
     whole.later = [
         copy
         for copy in played.truth.copies
@@ -378,11 +274,11 @@ def lateness(sent: Sent, copy: Copy) -> int:
     return max(late, 0) if sent.due is None else late
 
 
-def _median_shift(facts: Facts) -> float:
-    """Return the median latency, by which the phase is moved to decide what is in time (docs/decisions/004)."""
-    delayed = any(sent.due is not None for sent in facts.messages)
+def median_shift(facts: Facts) -> float:
+    """Return the median latency, by which a phase is moved to decide what is in time (docs/decisions/004)."""
+    is_delayed = any(sent.due is not None for sent in facts.messages)
     values = sorted(
-        lateness(sent, copy) if delayed else (copy.stamped or 0) - sent.intended
+        lateness(sent, copy) if is_delayed else (copy.stamped or 0) - sent.intended
         for sent, copy in facts.firsts()
     )
     return values[math.ceil(len(values) / 2) - 1] if values else 0.0

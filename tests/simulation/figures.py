@@ -12,7 +12,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import lateness, rate_of
+from simulation.asked import rate_of
+from simulation.facts import lateness
 from simulation.world import MS
 
 if TYPE_CHECKING:

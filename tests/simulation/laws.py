@@ -255,7 +255,7 @@ LAWS: Final = (
     Law(name="later deliveries", changed=later, broken=_no_longer_missed),
     Law(name="later reads", changed=later_reads, broken=_no_longer_missed),
     Law(
-        name="a perfect generator", changed=perfect, broken=_not_missed, has_margins=True, share=0.3
+        name="a perfect generator", changed=perfect, broken=_not_missed, has_margins=True, share=1.0
     ),
     Law(name="true clocks", changed=true_clocks, broken=_is_reversed, has_margins=True),
     Law(name="other workers", changed=other_workers, broken=_same),

@@ -105,7 +105,7 @@ def _outcome(findings: dict[Key, Finding], key: Key) -> str | None:
 def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Played) -> str:
     """Return the name of the margin that explains one objective, or ''."""
     if finding["windows"]:
-        return ""
+        return TICK if _are_windows_close(finding, other) else ""
     if finding["metric"] == "throughput":
         subscriptions = (played.results or {})["measurements"]["subscriptions"]
         counted = abs(finding["samples"] - other["samples"])
@@ -117,6 +117,19 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
     if stage is None and not finding["bucket"] and _fate_decides(workload, finding, played, calm):
         return FATE
     return ""
+
+
+def _are_windows_close(finding: Finding, other: Finding) -> bool:
+    """Return whether a tick explains each window that one play meets and the other misses."""
+    if finding["unit"] != "ns":
+        return False
+    theirs = {window["start"]: window for window in other["windows"]["listed"]}
+    different = [
+        (window["observed"], theirs[window["start"]]["observed"])
+        for window in finding["windows"]["listed"]
+        if window["start"] in theirs and window["outcome"] != theirs[window["start"]]["outcome"]
+    ]
+    return bool(different) and all(_is_close(*both) for both in different)
 
 
 def _is_close(observed: float | None, other: float | None) -> bool:

@@ -10,8 +10,9 @@ import math
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.asked import FINE, Due, rate_of, span_of
 from simulation.coverage import objectives
-from simulation.facts import FINE, Due, all_facts, has_key, rate_of, span_of, stages, true_offset
+from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
 from simulation.figures import (
     LATENCIES,
     NEVER,
@@ -412,7 +413,7 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
         if section is None or not section.get("verdict") or facts.run.get("aborted"):
             continue
         part = parts[stage["name"]]
-        part.shift = facts_shift(part)
+        part.shift = median_shift(part)
         bounds = {**slo, **stage.get("slo", {})}
         for finding in section["verdict"]["findings"]:
             yield from _finding(part, finding, bounds, f"stage {stage['name']}: ")
@@ -423,15 +424,6 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
 def _stage(facts: Facts, name: str) -> dict[str, Any] | None:
     sections = facts.results.get("stages") or ()
     return next((stage for stage in sections if stage["name"] == name), None)
-
-
-def facts_shift(facts: Facts) -> float:
-    """Return the median latency of a part."""
-    metric = (
-        "lateness" if any(sent.due is not None for sent in facts.messages) else "endToEndLatency"
-    )
-    values = sorted(latencies(facts, metric)[0])
-    return values[math.ceil(len(values) / 2) - 1] if values else 0.0
 
 
 def _implicit(facts: Facts) -> Iterator[Violation]:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 def reactions(facts: Facts) -> Iterator[tuple[Sent, int]]:
-    """Yield each message with the instant from which it could be sent, ns; not those that the client rejected itself."""
+    """Yield each message with the instant from which it could be sent, ns. One that the client rejects itself waits for no room."""
     window = facts.profile["driver"].get("maxPendingMessages") or math.inf
     answers: dict[int, list[int]] = defaultdict(list)
     for sent in sorted(facts.messages, key=lambda sent: (sent.at, sent.seq)):
         if sent.failed and sent.answered == sent.at:
+            yield sent, min(sent.intended, sent.at)
             continue
         before = answers[sent.stream]
         room = sent.intended

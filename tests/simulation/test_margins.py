@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from simulation.laws import LAWS
-from simulation.margins import EDGE, FATE, TICK, at_an_edge, margin_between
+from simulation.margins import EDGE, FATE, SHIFT, TICK, at_an_edge, margin_between
 from simulation.player import play
-from simulation.test_worlds import REGRESSIONS
-from simulation.truth import Played, Truth
-from simulation.world import MS, SECOND, Fault, World, load_world
+from simulation.truth import Played, PlayedPhase, Truth
+from simulation.world import MS, SECOND, Fault, World
 
 
 def played(**finding: Any) -> Played:
@@ -39,6 +37,39 @@ def test_a_latency_may_differ_by_ticks(observed: float, margin: str) -> None:
     missed = played(outcome="missed", observed=observed * MS)
     assert margin_between(missed, played()) == margin
     assert margin_between(played(), missed) == margin
+
+
+def windows(*observed: tuple[str, float]) -> dict[str, Any]:
+    """Return the windows of an objective. :param observed: outcome and value, ms, of each."""
+    listed = [
+        {"start": number, "outcome": outcome, "observed": value * MS}
+        for number, (outcome, value) in enumerate(observed)
+    ]
+    return {"windows": {"listed": listed}}
+
+
+@pytest.mark.parametrize(("observed", "margin"), [(10.5, TICK), (12, "")])
+def test_a_tick_explains_windows_if_it_explains_each_that_differs(
+    observed: float, margin: str
+) -> None:
+    missed = played(outcome="missed", **windows(("missed", 50), ("missed", observed)))
+    assert margin_between(missed, played(**windows(("missed", 80), ("met", 9)))) == margin
+    assert margin_between(missed, played(**windows(("met", 9), ("met", 9)))) == ""
+
+
+def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:
+    """Times of faults count from the first phase."""
+    early, late = (
+        replace(played(), truth=Truth(phases=[phase("warm-up", 0), phase("measure", start)]))
+        for start in (2 * SECOND, 5 * SECOND)
+    )
+    missed = played(outcome="missed", observed=50 * MS)
+    assert margin_between(replace(missed, truth=late.truth), early) == SHIFT
+    assert margin_between(replace(missed, truth=early.truth), early) == ""
+
+
+def phase(name: str, start: int) -> PlayedPhase:
+    return PlayedPhase(name, start, SECOND, recorded=name == "measure")
 
 
 @pytest.mark.parametrize(("samples", "margin"), [(98, EDGE), (97, "")])
@@ -94,14 +125,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Played, Played]:
 def test_a_message_at_the_edge_of_a_fault_may_decide(both: tuple[Played, Played]) -> None:
     assert len(at_an_edge(*both)) == 1
     assert margin_between(*both) == FATE
-
-
-def test_a_phase_that_began_earlier_moves_a_message_over_an_edge(tmp_path: Path) -> None:
-    world = load_world(REGRESSIONS / "edge-of-a-cut.yaml")
-    law = next(law for law in LAWS if law.name == "a perfect generator")
-    perfect = play(world.without_generator_faults(), tmp_path / "perfect")
-    hidden = law.check(play(world, tmp_path / "world"), perfect)
-    assert [violation.margin for violation in hidden] == [FATE]
 
 
 def test_a_message_that_was_sent_later_is_not_at_an_edge(

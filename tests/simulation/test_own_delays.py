@@ -38,6 +38,13 @@ def test_the_reactions_to_answers_add_up_over_a_queue() -> None:
     assert own_p99(queue) == MS // 2 + MS
 
 
+def test_a_message_that_the_client_rejects_waits_for_no_room() -> None:
+    """With blockIfQueueFull: false it is handed over and fails, and the next one finds the window as it was."""
+    rejected = phase((0, 0, 10), (1, 3, 3), (11, 12, 20))
+    rejected.messages[1].failed = True
+    assert own_delays(rejected) == [0, 2 * MS, MS]
+
+
 def test_a_queue_that_has_ended_is_forgotten() -> None:
     assert own_delays(phase((0, 0, 10), (1, 11, 12), (20, 20, 21))) == [0, MS, 0]
 

@@ -97,6 +97,15 @@ def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path)
         )
 
 
+def test_a_worker_that_was_held_up_reports_again_when_all_others_do(tmp_path: Path) -> None:
+    """The controller adds the counts of workers, which must be of the same instant."""
+    seen = drive(tmp_path, rate=100, seconds=2, start=-300 * MILLISECOND).progress
+    elapsed = [report.elapsed for report in seen if report.elapsed < 2 * SECOND]
+    assert elapsed[0] >= 300 * MILLISECOND
+    assert all(late % (SECOND // 2) <= 5 * MILLISECOND for late in elapsed[1:])
+    assert len(elapsed) == 4
+
+
 def test_the_warm_up_is_not_recorded(tmp_path: Path) -> None:
     """The sequences of the measured phase continue those of the warm-up."""
     run = drive(tmp_path, rate=100, seconds=1, warm_up=0.5)

@@ -77,6 +77,30 @@ def test_a_backlog_that_does_not_shrink_is_given_up() -> None:
     assert watch.last.waiting == 17_800
 
 
+def test_reports_of_different_instants_drain_no_backlog() -> None:
+    """One worker has counted half a second of copies whose acknowledgements the other has not reported: 400 seem to wait, and 900 do."""
+    watch = BacklogWatch(PLAN, 100.0)
+    watch.look([made_progress(acked=2500)], SECOND)
+    resumed = SECOND + CHANGE_IN
+    later = resumed + SECOND
+    new = made_progress(received=8600, elapsed=later)
+    assert watch.look([made_progress(acked=4500, elapsed=later - SECOND // 2), new], later) is None
+    assert watch.look([made_progress(acked=4750, elapsed=later), new], later) is None
+    assert watch.emptied is None
+    even = [made_progress(acked=4500, elapsed=later), new]
+    assert watch.look(even, later + SECOND) is not None
+    assert watch.drained_between(0)[0] is not None
+
+
+def test_a_drain_that_takes_too_long_ends_whatever_workers_report() -> None:
+    """One of them may stand still."""
+    watch = BacklogWatch(PLAN, 100.0)
+    watch.look([made_progress(acked=2500)], SECOND)
+    over = SECOND + CHANGE_IN + PLAN.drain_timeout
+    reports = [made_progress(acked=4500, elapsed=over - SECOND), made_progress(elapsed=over)]
+    assert watch.look(reports, over) is not None
+
+
 def test_a_backlog_is_drained_when_no_more_waits_than_is_under_way() -> None:
     """At most what is sent in 100 ms over all subscriptions, or the share backlogDrainRatio: 500 of 5 000, but not 1 000."""
     assert PLAN.drained == 500

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulation.facts import Due
+from simulation.asked import Due
 from simulation.world import MS, SECOND
 
 
