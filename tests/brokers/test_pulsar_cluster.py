@@ -20,6 +20,7 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND
 
@@ -48,15 +49,18 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """Its brokers have the same keys, and each client shows its certificate to both."""
     folder = tmp_path_factory.mktemp("cluster") / "broker"
     request = brokers.BrokerRequest(
         kind="pulsar",
         mode="process",
         folder=folder,
         settings=SETTINGS,
+        security=SecuritySection(tls=True, auth="tls"),
         nodes={"broker": 2, "bookie": 3},
     )
     broker = brokers.start(request, print)
+    assert broker.facts.settings["security"] == "TLS, tls authentication"
     pids = broker.facts.pids
     yield broker
     broker.stop()
@@ -71,6 +75,7 @@ def subject(cluster: brokers.Broker, driver: Any, **settings: Any) -> Subject:
             "operation_timeout": 30 * SECOND,
             "namespace_bundles": BUNDLES,
         }
+        | dict(cluster.facts.client)
         | settings
     )
     target = TargetAddress(url=cluster.facts.url, admin_url=cluster.facts.admin_url)
@@ -129,7 +134,7 @@ def test_ownership_that_moves_loses_nothing(cluster: brokers.Broker, driver: Any
         run=f"moved-{driver.__name__}",
     ) as r:
         admin, path = (
-            Admin(str(cluster.facts.admin_url), PulsarSettings()),
+            Admin(str(cluster.facts.admin_url), PulsarSettings(**cluster.facts.client)),
             f"namespaces/public/loadtest-moved-{driver.__name__}",
         )
         moves = (

@@ -63,14 +63,10 @@ def secured(
     *,
     tls: bool = False,
     auth: Literal["token", "basic", "tls"],
-    nodes: dict[str, int] | None = None,
 ) -> Iterator[Broker]:
     security = SecuritySection(tls=tls, auth=auth)
-    mode: Any = "process" if nodes else "auto"
     with running(
-        brokers.BrokerRequest(
-            kind="pulsar", mode=mode, folder=folder, security=security, nodes=nodes or {}
-        )
+        brokers.BrokerRequest(kind="pulsar", mode="auto", folder=folder, security=security)
     ) as broker:
         yield broker
 
@@ -89,13 +85,8 @@ def by_password(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def by_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A cluster, of which both brokers use the same keys."""
-    with secured(
-        tmp_path_factory.mktemp("certificate") / "broker",
-        tls=True,
-        auth="tls",
-        nodes={"broker": 2, "bookie": 1},
-    ) as broker:
+    """The brokers of a cluster with certificates are those of test_pulsar_cluster."""
+    with secured(tmp_path_factory.mktemp("certificate") / "broker", tls=True, auth="tls") as broker:
         yield broker
 
 

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy_aggregation
 import pytest
+from plugin.projects import NO_REPORTERS
 
 from pytest_loadtest import profile
 from pytest_loadtest.drivers.mqtt import mosquitto
@@ -19,6 +21,8 @@ from pytest_loadtest.errors import ProfileError
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WITHOUT = f"-p no:cacheprovider -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio {NO_REPORTERS}"
+"""Plugins that these sessions do not need: each process would import them."""
 LOOSE = "generator: {sendDelayP99: 60s, stalled: 1, cpu: 16}\n"  # what the examples say must hold on any machine; bounds on time need not
 
 
@@ -60,18 +64,19 @@ def having(language: str) -> list[Block]:
     return [block for block in BLOCKS if block.language == language]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        *arguments,
-    ]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+def run(folder: Path, *arguments: str, spark: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run pytest. :param spark: aggregate with Spark, which no page but that of custom metrics needs to show what it shows."""
+    command = [sys.executable, "-m", "pytest", *WITHOUT.split()]
+    if not spark:
+        command += ["-p", "numpy_aggregation"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | numpy_aggregation.ENVIRONMENT,
+    )
 
 
 def lay_out(folder: Path, page: str) -> None:
@@ -176,7 +181,7 @@ def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> Non
     path.write_text(
         text + LOOSE + "drainTimeout: 5s\n"
     )  # the whole of it, for what the relay loses
-    done = run(tmp_path, "-n", "2", "-v", "-rP", "--load-duration", "2s")
+    done = run(tmp_path, "-n", "2", "-v", "-rP", "--load-duration", "2s", spark=True)
     assert done.returncode == 0, done.stdout + done.stderr
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"(?:p99|lost)\.\w+", shown)
@@ -212,7 +217,7 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
-def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_opened_as_shown(tmp_path: Path) -> None:
     """The summary has the line shown, without the parts that depend on the machine."""
     page = "docs/howto/only-connect.md"
     lay_out(tmp_path, page)
@@ -225,15 +230,7 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
         for command in block.commands
     )
     shown = next(block.text for block in having("text") if block.page == page)
-    monkeypatch.setenv(
-        "PYTHONPATH",
-        os.pathsep.join(
-            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
-        ),
-    )
-    done = run(
-        tmp_path, *command, "--load-broker-mode", "process", "-p", "numpy_aggregation"
-    ).stdout
+    done = run(tmp_path, *command, "--load-broker-mode", "process").stdout
     of_the_machine = re.compile(r"[\d.]+ connections/s in [\d.]+ m?s \(gw\d [\d.]+ cores")
     assert of_the_machine.sub("", shown) in of_the_machine.sub("", done), done
 
@@ -241,9 +238,7 @@ def test_connections_are_opened_as_shown(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
-def test_a_broadcast_is_planned_and_run_as_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path) -> None:
     """The plan has the lines shown, without the parts that depend on the machine; then all subscribers get all messages."""
     page = "docs/howto/broadcast-at-scale.md"
     lay_out(tmp_path, page)
@@ -266,13 +261,7 @@ def test_a_broadcast_is_planned_and_run_as_shown(
         )
         + LOOSE
     )
-    monkeypatch.setenv(
-        "PYTHONPATH",
-        os.pathsep.join(
-            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
-        ),
-    )
-    made = run(tmp_path, *done, "-p", "numpy_aggregation")
+    made = run(tmp_path, *done)
     assert made.returncode == 0, made.stdout + made.stderr
     assert "in         5 000 due, received 5 000, lost 0, duplicates 0" in made.stdout
 
@@ -343,7 +332,7 @@ def test_links_between_pages_lead_somewhere() -> None:
     ] == []
 
 
-def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_compared_as_shown(tmp_path: Path) -> None:
     """The page's commands run a test twice and show the trend. Three seconds of load are too short to judge, and the output says so."""
     page = "docs/howto/compare-runs.md"
     lay_out(tmp_path, page)
@@ -354,21 +343,15 @@ def test_runs_are_compared_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         .replace("slo:\n", "slo:\n  throughput: 1%\n  sent: 1%\n")
         + LOOSE
     )
-    monkeypatch.setenv(
-        "PYTHONPATH",
-        os.pathsep.join(
-            filter(None, [str(ROOT / "tests" / "helpers"), os.environ.get("PYTHONPATH")])
-        ),
-    )
     first, second, trend = (
         command.split()
         for block in having("console")
         if block.page == page
         for command in block.commands
     )
-    done = run(tmp_path, *first[1:], "-p", "numpy_aggregation", "--load-duration", "3s")
+    done = run(tmp_path, *first[1:], "--load-duration", "3s")
     assert done.returncode == 0, done.stdout + done.stderr
-    beside = run(tmp_path, *second[1:], "-p", "numpy_aggregation", "--load-duration", "3s").stdout
+    beside = run(tmp_path, *second[1:], "--load-duration", "3s").stdout
     assert "noise is known from 20 s of measured phase on" in beside, beside
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"^  [✓✗ ] (\w+[.\w]*)", shown, re.MULTILINE)

@@ -40,32 +40,11 @@ def report_line(out: str) -> str:
     return lines[at]
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_session_writes_its_report(project: Project, workers: str) -> None:
-    """Into its folder, with every run; the terminal and JUnit name it."""
-    project.profile("mix")
-    project.missed_profile()
-    project.write("test_it.py", TESTS)
-    run = project.run(workers, "-p", "no:cacheprovider")
-    assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
-    (session,) = project.path.glob(".loadtest/*")
-    file = session / "report.html"
-    assert report_line(run.out) == f"report     {file}"
-    assert run.report == str(file)
-    found = Page(file.read_text(encoding="utf-8"))
-    assert [row[:2] for row in found.rows[1:3]] == [
-        ["test_missed", "missed"],
-        ["test_met", "met"],
-    ]
-    assert found.charts["rates"]["series"]
-    assert [path.name for path in session.glob(".*")] == []
-
-
 @pytest.mark.parametrize(
-    ("option", "lines"),
+    ("options", "lines"),
     [
         (
-            "-q",  # the project's own options have -v
+            ("-n2", "-q"),  # the project's own options have -v
             [
                 "= load tests =",
                 "✓ test_it.py::test_met · profile mix · MET",
@@ -74,22 +53,36 @@ def test_a_session_writes_its_report(project: Project, workers: str) -> None:
             ],
         ),
         (
-            "-qq",
+            ("-n0", "-qq"),
             [
                 "✗ test_it.py::test_missed · profile missed · MISSED (",
                 "load tests: 1 missed, 1 met",
             ],
         ),
     ],
+    ids=["-n2 -q", "-n0 -qq"],
 )
-def test_the_summary_is_as_long_as_the_verbosity_asks_for(
-    project: Project, option: str, lines: list[str]
+def test_a_session_writes_its_report_and_a_summary_as_long_as_the_verbosity_asks_for(
+    project: Project, options: tuple[str, ...], lines: list[str]
 ) -> None:
+    """The report is in the session's folder, with every run; the terminal and JUnit name it."""
     project.profile("mix")
     project.missed_profile()
     project.write("test_it.py", TESTS)
-    run = project.run("-n2", "-p", "no:cacheprovider", option)
+    run = project.run(*options, "-p", "no:cacheprovider")
     assert (run.outcomes["passed"], run.outcomes["failed"]) == (1, 1)
+    (session,) = project.path.glob(".loadtest/*")
+    file = session / "report.html"
+    assert report_line(run.out) == f"report     {file}"
+    assert run.report == str(file)
+    page = Page(file.read_text(encoding="utf-8"))
+    assert [row[:2] for row in page.rows[1:3]] == [
+        ["test_missed", "missed"],
+        ["test_met", "met"],
+    ]
+    assert page.charts["rates"]["series"]
+    assert [path.name for path in session.glob(".*")] == []
+
     heads = ("load tests", "✓ ", "✗ ")
     found = [line for line in run.out.splitlines() if line.lstrip("= ").startswith(heads)]
     found = [line for line in found if not line.startswith("  ")]  # those of objectives
