@@ -222,7 +222,11 @@ def _latency(
             return None
         if missing:
             return NEVER
-    return statistic_of(values, never, statistic, clock_error(facts, metric))
+    true = statistic_of(values, never, statistic, clock_error(facts, metric))
+    if true is None or metric == "lateness":
+        return true
+    # Histograms begin at 0: what is less, since a clock was ahead, counts as 0.
+    return true[0], max(true[1], 0.0)
 
 
 def has_even_clocks(facts: Facts) -> bool:

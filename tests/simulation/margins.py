@@ -61,7 +61,7 @@ def margin_between(played: Played, other: Played) -> str:
 
     Empty if one is not explained, or if no objective differs: then something else decided.
     """
-    if _has_shifted(played, other):
+    if _shift(played, other) > MEETING:
         return SHIFT
     ours, theirs = dict(_findings(played)), dict(_findings(other))
     different = [key for key in {**ours, **theirs} if _outcome(ours, key) != _outcome(theirs, key)]
@@ -76,10 +76,10 @@ def margin_between(played: Played, other: Played) -> str:
     return ", ".join(sorted(used))
 
 
-def _has_shifted(played: Played, other: Played) -> bool:
-    """Return whether a phase began at another time, as the times of faults count."""
+def _shift(played: Played, other: Played) -> int:
+    """Return by how much a phase began at another time, as the times of faults count, ns."""
     starts = zip(_starts(played), _starts(other), strict=False)
-    return any(abs(ours - theirs) > MEETING for ours, theirs in starts)
+    return max((abs(ours - theirs) for ours, theirs in starts), default=0)
 
 
 def _starts(played: Played) -> list[int]:
@@ -113,6 +113,10 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
             return EDGE
     if finding["unit"] == "ns" and _is_close(finding["observed"], other["observed"]):
         return TICK
+    if finding["unit"] == "ns" and _is_close(
+        finding["observed"], other["observed"], _shift(played, calm)
+    ):
+        return SHIFT
     workload, stage, *_ = key
     if stage is None and not finding["bucket"] and _fate_decides(workload, finding, played, calm):
         return FATE
@@ -132,10 +136,11 @@ def _are_windows_close(finding: Finding, other: Finding) -> bool:
     return bool(different) and all(_is_close(*both) for both in different)
 
 
-def _is_close(observed: float | None, other: float | None) -> bool:
+def _is_close(observed: float | None, other: float | None, shift: int = 0) -> bool:
+    """:param shift: ns by which a fault struck other messages, and the same ones for longer."""
     if observed is None or other is None:
         return False
-    return abs(observed - other) <= TICKS + RESOLUTION * max(observed, other)
+    return abs(observed - other) <= TICKS + shift + RESOLUTION * max(observed, other)
 
 
 # --- a message at the edge of a fault

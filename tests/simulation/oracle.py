@@ -474,7 +474,7 @@ def _finding(
         yield from _compare(part, finding, finding["outcome"], finding["observed"], true, name)
     if finding["outcome"] == "no data":
         yield from _no_data(part, finding, true, name)
-    elif metric in LATENCIES and not _enough(part, finding):
+    elif metric in LATENCIES and not _enough(part, finding) and not _is_foregone(finding):
         yield Violation("too few samples", f"{name} is {finding['outcome']}")
 
 
@@ -494,11 +494,7 @@ def _compare(
     if outcome == "met" and (above or below):
         yield Violation("false pass", shown)
     within = (most is None or high <= most) and (least is None or low >= least)
-    if (
-        outcome in ("missed", "generator-limited")
-        and within
-        and "could no longer hold" not in finding["text"]
-    ):
+    if outcome in ("missed", "generator-limited") and within and not _is_foregone(finding):
         yield Violation("false miss", shown)
     if (
         observed is not None
@@ -507,6 +503,11 @@ def _compare(
         yield Violation("observed", shown)
     if any(bound is not None and low < bound < high for bound in (least, most)):
         yield Violation("open", shown, CLOCK if facts.error else ROUNDED)
+
+
+def _is_foregone(finding: Finding) -> bool:
+    """Return whether a step of a search ended early, because a bound could no longer hold (docs/howto/find-the-peak.md)."""
+    return "could no longer be met" in finding["text"]
 
 
 def _enough(facts: Facts, finding: Finding) -> bool:

@@ -68,6 +68,17 @@ def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:
     assert margin_between(replace(missed, truth=early.truth), early) == ""
 
 
+@pytest.mark.parametrize(("observed", "margin"), [(35, SHIFT), (50, "")])
+def test_a_fault_strikes_longer_where_a_phase_began_a_little_earlier(
+    observed: float, margin: str
+) -> None:
+    early, late = (
+        Truth(phases=[phase("warm-up", 0), phase("measure", start * MS)]) for start in (500, 530)
+    )
+    missed = replace(played(outcome="missed", observed=observed * MS), truth=early)
+    assert margin_between(missed, replace(played(), truth=late)) == margin
+
+
 def phase(name: str, start: int) -> PlayedPhase:
     return PlayedPhase(name, start, SECOND, recorded=name == "measure")
 
