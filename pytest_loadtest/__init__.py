@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from pytest_loadtest.fixture.handle import LiveLoad
+    from pytest_loadtest.fixture.services import LoadService, LoadTarget
+    from pytest_loadtest.fleet.service_request import Service
     from pytest_loadtest.results.load import Load, SloMissed
     from pytest_loadtest.values.units import Rate, ms, s, us
 
@@ -33,10 +35,13 @@ __all__ = [
     "GeneratorLimited",
     "LiveLoad",
     "Load",
+    "LoadService",
+    "LoadTarget",
     "LoadtestError",
     "NoData",
     "ProfileError",
     "Rate",
+    "Service",
     "SloMissed",
     "UsageError",
     "ms",
@@ -47,6 +52,9 @@ __all__ = [
 _HOMES = {
     "LiveLoad": "fixture.handle",
     "Load": "results.load",
+    "LoadService": "fixture.services",
+    "LoadTarget": "fixture.services",
+    "Service": "fleet.service_request",
     "SloMissed": "results.load",
 } | dict.fromkeys(("Rate", "ms", "s", "us"), "values.units")
 

@@ -1,4 +1,6 @@
-"""A broker as a process of this machine, under a watchdog; the log of a failed one is kept."""
+"""A broker, or a service under test, as a process of this machine, under a watchdog; the log of a
+failed one is kept.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,8 @@ class Child:
     removes ``data/`` however the broker ends; a restart keeps it.
 
     :param ports: the broker's ports on 127.0.0.1: a restart waits until they are free again.
+    :param log: the name of the file with its output.
+    :param cwd: the folder that it runs in; None: ``folder``.
     :raises TargetError: the command could not be run.
     """
 
@@ -39,9 +43,11 @@ class Child:
         folder: Path,
         ports: Sequence[int] = (),
         env: Mapping[str, str] | None = None,
+        log: str = "broker.log",
+        cwd: Path | None = None,
     ) -> None:
         self.folder = folder
-        self.log = folder / "broker.log"
+        self.log = folder / log
         self._failure: str | None = None
         self._stopped = False
         self._keep = False
@@ -54,13 +60,13 @@ class Child:
             *map(str, ports),
         ]
         environment = {**os.environ, **(env or {})}
-        with self.log.open("wb") as log:
+        with self.log.open("wb") as output:
             self._watchdog = subprocess.Popen(
                 [sys.executable, "-I", "-S", watchdog.__file__, *options, "--", *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=folder,
+                stderr=output,
+                cwd=cwd or folder,
                 env=environment,
                 start_new_session=True,
             )
@@ -87,6 +93,20 @@ class Child:
         if self._failure is None and not self._stopped and self._watchdog.poll() is not None:
             self._failure = f"{self._ending()}, log {self.log}"
         return self._failure
+
+    def ending(self) -> str | None:
+        """Return how its process has just ended, ``exited with status 1``; None while it runs and
+        after :meth:`stop`.
+
+        Unlike :meth:`failure` it does not depend on when the watchdog looks for the process.
+        """
+        if self._stopped:
+            return None
+        if self._watchdog.poll() is None and not has_ended(self.pid):
+            return None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._watchdog.wait(GRACE + 10)
+        return self._ending()
 
     def _ending(self) -> str:
         while report := self._read_report():
@@ -181,6 +201,16 @@ class Child:
     def tail(self) -> str:
         """Return the last lines of its log."""
         return tail(self.log)
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process is gone, or has ended and waits for its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    # The name of the program, in parentheses, may contain anything.
+    return stat.rpartition(")")[2].split()[0] in "ZX"
 
 
 def tail(path: Path, lines: int = 20) -> str:

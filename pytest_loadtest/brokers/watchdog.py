@@ -1,4 +1,4 @@
-"""A small process that owns one broker.
+"""A small process that owns one broker, or one service under test.
 
 It ends the broker however the controller ends, and restarts it on request.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from pytest_loadtest.message.token import TokenReader
 
@@ -270,6 +270,17 @@ class Joined(NamedTuple):
     place: NDArray[np.int32]
 
 
+class TopicNames(NamedTuple):
+    """The full names of a run's topics at the target, by the topic's number.
+
+    :param inputs: those that producers send to.
+    :param outputs: those that consumers read: other ones only with a route.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
     """The setup of the client, for plan and report.
@@ -484,6 +495,17 @@ class Driver(Protocol):
         That is a namespace, sessions, retained messages. It is called once, on the lead worker,
         after every driver of the run was closed.
         """
+
+
+@runtime_checkable
+class NamedTopics(Protocol):
+    """An additional method of drivers whose topics have names at the target.
+
+    The fixture ``load_target`` has them.
+    """
+
+    def topic_names(self) -> TopicNames:
+        """Return the names of the run's topics."""
 
 
 # A protocol of its own, because a driver with one connection for

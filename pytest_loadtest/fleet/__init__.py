@@ -4,7 +4,7 @@ The controller's side is the :class:`~pytest_loadtest.fleet.rendezvous.Rendezvou
 wait for each other, when a phase ends), the
 :class:`~pytest_loadtest.fleet.run_controller.RunController` (what the runs of a session share:
 targets, Spark, results) and a :class:`~pytest_loadtest.fleet.planned_run.PlannedRun` for each run.
-A worker's side is :func:`~pytest_loadtest.fleet.member.take_part`, with a
+A worker's side is a :class:`~pytest_loadtest.fleet.member.WorkerRun`, with a
 :class:`~pytest_loadtest.fleet.workload_share.WorkloadShare` for each workload. Both sides are the
     same with and without xdist; only the transport of the messages differs
     (:mod:`~pytest_loadtest.fleet.local`, :mod:`~pytest_loadtest.fleet.xdist`). The steps of a run
@@ -30,8 +30,8 @@ class                          process     thread, and the rendezvous' lock
 ``HostClocks.ask_under_load``  controller  ``loadtest-clocks``, without the lock
 other methods of the same      controller  that of ``receive``, with the lock held; with it
                                            ``PlannedRun.look`` and ``Display.show``
-``take_part``, ``Link``,       worker      the one that drives load; a live body sends commands
-``WorkloadShare``                          from its own
+``WorkerRun``, ``Link``,       worker      the one that sets fixtures up, then the one that drives
+``WorkloadShare``                          load; a live body sends commands from its own
 ``SampleTransfer``             worker      as ``WorkloadShare``, and ``loadtest-samples``
 ``HostSampler``                worker      as ``WorkloadShare``; it samples in a child process
 =============================  ==========  =======================================================
@@ -61,8 +61,9 @@ a silent member   Meeting                         given up after the timeout:
                                                   ``test_a_worker_that_misses_a_meeting_is_an_error``
 a silent member   DrivingLoad                     given up after the timeout, and killed:
                                                   ``test_a_worker_that_sends_nothing_is_named_and_killed``
-a silent member   Working, first Meeting before   no limit but the test's own timeout:
-                  the lead, Answering             ``test_the_body_of_a_live_test_may_prepare_for_long``
+a silent member   Working, a Meeting of the       no limit but the test's own timeout:
+                  setup before the lead,          ``test_the_body_of_a_live_test_may_prepare_for_long``
+                  Answering
 another host      any                             its workers are lost, as above: fault
                                                   ``host-lost``; if it is only silent,
                                                   ``test_a_host_that_does_not_answer_is_named``
@@ -73,6 +74,10 @@ the target        Working, Meeting, Answering,    given up within a second:
                   DrivingLoad                     ``test_a_target_that_is_gone_aborts_the_run``
 the target        Concluded, GivenUp, Ended       not looked at any more:
                                                   ``test_a_run_that_is_over_is_not_watched``
+a service         before the load                 the load does not begin:
+                                                  ``test_a_load_does_not_begin_without_services``
+a service         DrivingLoad                     the report says so:
+                                                  ``test_a_dead_service_is_a_cause_of_a_miss``
 the controller    any                             the channel's end is ``SessionClosed``, workers
                                                   end:
                                                   ``test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs``

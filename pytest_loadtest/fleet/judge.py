@@ -99,8 +99,8 @@ def conclude_run(
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
     if any(found is not None and found.rate is None for found in (peak, peak_before)):
-        # Without a peak the search is a miss, whatever its last step was.
-        verdict = replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
+        verdict = _without_peak(verdict)
+    verdict, notes = _with_services(verdict, notes, run)
     # The windows of a backlog are no stages of the profile.
     measured_stages = samples.stages if backlog is None and backlog_before is None else ()
     stages = judge_stages(measured_stages, measurements, run, profile, allowed)
@@ -185,6 +185,23 @@ def _whole_verdict(
             outcome=slo.Outcome.NO_DATA, findings=verdict.findings, reasons=(wrong.text,)
         )
     return verdict, tuple(notes)
+
+
+def _without_peak(verdict: slo.Verdict) -> slo.Verdict:
+    """Return the verdict on a search without a peak: a miss, whatever its last step was."""
+    return replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
+
+
+def _with_services(
+    verdict: slo.Verdict, notes: tuple[str, ...], run: RunFile
+) -> tuple[slo.Verdict, tuple[str, ...]]:
+    """Return verdict and notes with the services that ended before the load did.
+
+    They are causes of a miss, but change no outcome.
+    """
+    if verdict.outcome is not slo.Outcome.MISSED:
+        return verdict, (*notes, *run.ended_services)
+    return replace(verdict, reasons=(*run.ended_services, *verdict.reasons)), notes
 
 
 def _disagreement(
@@ -272,8 +289,9 @@ def broken_results(run: RunFile, folder: Path, error: BrokenRun) -> RunDocument:
     except (OSError, ValueError):  # a damaged folder must not hide why the run broke
         telemetry = None
     section = _bottleneck(telemetry, run, None, verdict)
+    notes = tuple(ended for ended in run.ended_services if ended not in str(error))
     return build_document(
-        _facts(run, folder, telemetry),
+        _facts(run, folder, telemetry, notes),
         verdict,
         None,
         bottleneck=section,

@@ -16,7 +16,9 @@ An answer to a step at whose meeting the worker does not wait is an error.
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, assert_never
@@ -39,6 +41,7 @@ from pytest_loadtest.fleet.messages import (
     StoresSamples,
     TakeRole,
 )
+from pytest_loadtest.fleet.service_request import STOP_SERVICES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,6 +170,24 @@ class Link:
             following = stream.read(FILE_PART)
             self._send(SamplePart(self.key, target, part, last=not following))
             part = following
+
+    def stop_services(self, seconds: float) -> None:
+        """Let the controller stop the services of the run, whatever became of the run.
+
+        Return when they have ended, after so many seconds at the latest. Nothing else is read from
+        this connection any more.
+        """
+        self.command(STOP_SERVICES)
+        end = time.monotonic() + seconds
+        left = seconds
+        while left > 0:
+            with contextlib.suppress(queue.Empty):
+                match self._inbox.get(timeout=min(left, 1.0)):
+                    case SessionClosed():
+                        return
+                    case CommandAnswer(self.key, answer) if answer == STOP_SERVICES:
+                        return
+            left = end - time.monotonic()
 
     def keep_waiting(self) -> None:
         """Tell the controller that this worker is still storing its samples."""

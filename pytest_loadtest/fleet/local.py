@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.link import Link
@@ -29,6 +30,7 @@ from pytest_loadtest.fleet.rendezvous import Rendezvous
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_loadtest.fleet.member import WorkerRun
     from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
@@ -51,9 +53,21 @@ class LocalFleet:
         """Drive the load that a test requests and return its result.
 
         :param on_link: called with this worker's connection before the run begins.
-        :raises BrokenRun, UsageError: see :func:`take_part`.
+        :raises BrokenRun, UsageError: see :class:`~pytest_loadtest.fleet.member.WorkerRun`.
         """
-        from pytest_loadtest.fleet.member import take_part
+        worker_run = self.begin(request)
+        if on_link is not None:
+            on_link(worker_run.link)
+        try:
+            result = worker_run.drive()
+            assert result is not None
+            return result
+        finally:
+            worker_run.close()
+
+    def begin(self, request: Request) -> WorkerRun:
+        """Begin the run of a test, before its load; the caller closes it."""
+        from pytest_loadtest.fleet.member import WorkerRun
 
         key: Key = (self._runs, request.attempt)
         self._runs += 1
@@ -61,14 +75,8 @@ class LocalFleet:
         self.rendezvous.receive(WORKER, Arrive(key))
         self._inbox.get()  # the role: the only worker is always the lead
         link = Link(self._send, self._inbox, key)
-        if on_link is not None:
-            on_link(link)
-        try:
-            result = take_part(link, request, lead=True)
-            assert result is not None
-            return result
-        finally:
-            self.rendezvous.receive(WORKER, Finished(key))
+        finish = partial(self.rendezvous.receive, WORKER, Finished(key))
+        return WorkerRun(link, request, lead=True, finish=finish)
 
     def _send(self, message: WorkerMessage) -> None:
         assert not isinstance(

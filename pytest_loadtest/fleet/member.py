@@ -1,9 +1,9 @@
 """A worker's part in one run, from the first meeting to the verdict, with and without xdist.
 
 :class:`~pytest_loadtest.fleet.local.LocalFleet` and
-:class:`~pytest_loadtest.fleet.xdist.GangWorker` call :func:`take_part` on every worker, in the
-thread that then drives load. It reports every error to the controller, and closes its clients in
-any case.
+:class:`~pytest_loadtest.fleet.xdist.GangWorker` make a :class:`WorkerRun` on every worker. Fixtures
+of the test may begin it before the load, in the test's thread; the thread that drives load goes on
+with it. It reports every error to the controller, and closes its clients in any case.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.drivers.base import NamedTopics
 from pytest_loadtest.engine.run import drive
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.host_sampler import HostSampler
 from pytest_loadtest.fleet.link import Link, Released
@@ -38,45 +39,140 @@ from pytest_loadtest.fleet.messages import (
     SampleHost,
     Shares,
     TargetPrepared,
-    WorkloadAssignment,
 )
 from pytest_loadtest.fleet.observing import worker_location
+from pytest_loadtest.fleet.service_request import ServiceStarted
+from pytest_loadtest.fleet.setup_steps import BeginLoad, StartService
 from pytest_loadtest.fleet.workload_share import WorkloadShare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.drivers.base import Clock
+    from pytest_loadtest.drivers.base import Clock, TopicNames
+    from pytest_loadtest.fleet.service_request import Service, ServiceRequest
 
 # Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is
 # released sooner than after Python's default of 5 ms, because a timestamp taken in such a thread
 # would be late by as much.
 SWITCH_INTERVAL = 0.0005
+STOPPING = 30.0
+"""s for the services of a run to stop, each of which has two to end in order."""
 
 
-def take_part(link: Link, request: Request, *, lead: bool) -> RunResult | None:
-    """Drive this worker's share of a run; return the result on the lead, None on the others.
+class WorkerRun:
+    """This worker's part in one run.
 
-    :raises BrokenRun: the run cannot be judged.
-    :raises UsageError: the request is wrong.
+    Each method raises BrokenRun if the run cannot be judged, UsageError if the request is wrong,
+    and Released if the run has ended without this worker.
+
+    :param finish: called when the part is closed.
+    :ivar driven: the worker has begun to drive its share.
     """
-    try:
-        link.assignments = link.meet(ClaimShares(request), Shares).assignments
+
+    def __init__(
+        self, link: Link, request: Request, *, lead: bool, finish: Callable[[], None] = lambda: None
+    ) -> None:
+        self.link = link
+        self.request = request
+        self.driven = False
+        self._lead = lead
+        self._finish = finish
+        self._clock: Clock = time.monotonic_ns
+        self._shares: list[WorkloadShare] = []
+        self._has_services = False
+        self._closed = False
+
+    def prepare(self) -> None:
+        """Claim this worker's share, and create what the run needs at its targets, before the test
+        begins the load.
+        """
+        with self._reporting():
+            self._claim()
+
+    def topic_names(self) -> TopicNames | None:
+        """Return the topics of the first workload; None if its driver has no names for them.
+
+        To be called between :meth:`prepare` and :meth:`drive`.
+        """
+        driver = self._shares[0].driver
+        return driver.topic_names() if isinstance(driver, NamedTopics) else None
+
+    def start_service(self, request: ServiceRequest) -> Service:
+        """Let the controller start a service, once for all workers; return when it is ready."""
+        self._has_services = True
+        with self._reporting():
+            return self.link.meet(StartService(request), ServiceStarted).service
+
+    def drive(self) -> RunResult | None:
+        """Drive this worker's share of the load; return the result on the lead, None on others."""
+        self.driven = True
+        link = self.link
+        with self._reporting():
+            try:
+                if self._shares:
+                    link.meet(BeginLoad(), Continue)
+                else:
+                    self._claim()
+                with _quick_switches():
+                    _drive(link, self._shares, self._clock)
+                facts = tuple(share.facts() for share in self._shares)
+                is_silent = link.meet(ClientsClosed(facts), CleanUp).is_silent
+                if self._lead:
+                    link.before_cleanup()
+                    _clean_up(self._shares, forgiving=link.aborted or is_silent)
+            finally:
+                self._close_drivers()
+            return link.meet(AwaitVerdict(), Result).result
+
+    def close(self) -> None:
+        """End the part when the test is over: stop the services of the run, and give up a load that
+        was never begun. Safe to call twice.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if not self.driven:
+            self._withdraw()
+        if self._has_services and self._lead:
+            self.link.stop_services(STOPPING)
+        self._finish()
+
+    def _claim(self) -> None:
+        link = self.link
+        link.assignments = link.meet(ClaimShares(self.request), Shares).assignments
         line = link.assignments[0].clock
-        clock = time.monotonic_ns if line is None else HostClock(line)
-        with _shares(link.assignments, clock) as shares:
-            _drive(link, shares, clock, lead=lead)
-            facts = tuple(share.facts() for share in shares)
-            is_silent = link.meet(ClientsClosed(facts), CleanUp).is_silent
-            if lead:
-                link.before_cleanup()
-                _clean_up(shares, forgiving=link.aborted or is_silent)
-        return link.meet(AwaitVerdict(), Result).result
-    except Released:
-        raise
-    except BaseException as error:
-        link.fail(error)
-        raise
+        if line is not None:
+            self._clock = HostClock(line)
+        for assigned in link.assignments:
+            self._shares.append(WorkloadShare(assigned, self._clock))
+        _prepare(link, self._shares, lead=self._lead)
+
+    def _withdraw(self) -> None:
+        """Give up a run whose load was not begun, and delete what was created for it.
+
+        The test itself reports why: it was skipped, or a fixture failed. So the run has no results.
+        """
+        shares = self._shares[:]
+        self._close_drivers()
+        if self._lead:
+            _clean_up(shares, forgiving=True)
+            self.link.fail(UsageError("the test ended before its load began"))
+
+    def _close_drivers(self) -> None:
+        for share in self._shares:
+            share.driver.close()
+        self._shares = []
+
+    @contextlib.contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report errors to the controller, which gives the run up for all workers."""
+        try:
+            yield
+        except Released:
+            raise
+        except BaseException as error:
+            self.link.fail(error)
+            raise
 
 
 def _clean_up(shares: Sequence[WorkloadShare], *, forgiving: bool) -> None:
@@ -94,22 +190,30 @@ def _clean_up(shares: Sequence[WorkloadShare], *, forgiving: bool) -> None:
 
 
 @contextlib.contextmanager
-def _shares(
-    assignments: Sequence[WorkloadAssignment], clock: Clock
-) -> Iterator[list[WorkloadShare]]:
-    shares: list[WorkloadShare] = []
+def _quick_switches() -> Iterator[None]:
+    """Let threads of client libraries have the interpreter lock soon after they need it."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        shares.extend(WorkloadShare(assigned, clock) for assigned in assignments)
-        yield shares
+        yield
     finally:
         sys.setswitchinterval(interval)
+
+
+def _prepare(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
+    """Create what the run needs at its targets, and wait until the lead has done so.
+
+    No client stays connected.
+    """
+    facts = None
+    if lead:
         for share in shares:
-            share.driver.close()
+            share.driver.prepare()
+        facts = tuple(share.driver.facts() for share in shares)
+    link.meet(TargetPrepared(facts), Continue)
 
 
-def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: bool) -> None:
+def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock) -> None:
     def idle(busy: WorkloadShare | None = None) -> None:
         for share in shares:
             if share is not busy:
@@ -119,17 +223,9 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock, *, lead: b
         link.process_messages()
         idle(busy)
 
-    if lead:
-        for share in shares:
-            share.driver.prepare()
-
     def first_connection(clients: str, workload: str) -> int:
         return link.meet(ClientsMade(clients, workload), ConnectFrom, idle=idle).instant
 
-    facts = None
-    if lead:
-        facts = tuple(share.driver.facts() for share in shares)
-    link.meet(TargetPrepared(facts), Continue, idle=idle)
     for share in shares:
         share.open_consumers(first_connection, partial(keep_alive, share))
     sampling = link.meet(ConsumersConnected(worker_location()), SampleHost, idle=idle).sampling

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pytest_loadtest.fleet.service_request import ServiceStarted
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
@@ -70,27 +71,6 @@ class Request:
     security_line: int | None = None
     broker_line: int | None = None
     cluster_line: int | None = None
-
-
-@record
-class Disturbance:
-    """A request of the test's body to end, start or restart the target.
-
-    :param action: ``kill``, ``start`` or ``restart``.
-    :param role, number: one process of a cluster; number None: the whole target.
-    :param kill: restart with SIGKILL.
-    """
-
-    action: str
-    role: str = "broker"
-    number: int | None = None
-    kill: bool = False
-
-    @property
-    def text(self) -> str:
-        """``restarting``, or ``killing broker 2 of``: the target's description follows."""
-        verb = {"kill": "killing", "start": "starting", "restart": "restarting"}[self.action]
-        return verb if self.number is None else f"{verb} {self.role} {self.number} of"
 
 
 @record
@@ -216,11 +196,12 @@ class RunStep:
     """One step of a run.
 
     ``work``: what a worker does before it reaches the meeting, for the error about one that does
-    not.
+    not. ``in_setup``: the test's fixtures, or its body, bring it when they come to it.
     """
 
     __slots__ = ()
     work: ClassVar[str]
+    in_setup: ClassVar[bool] = False
 
     @property
     def meeting(self) -> tuple[object, ...]:
@@ -236,6 +217,7 @@ class ClaimShares(RunStep):
     """
 
     work = "ask for its share of the load"
+    in_setup: ClassVar[bool] = True
     request: Request
 
 
@@ -371,7 +353,9 @@ class Result:
     result: RunResult | None
 
 
-StepAnswer = Shares | Continue | ConnectFrom | SampleHost | NextPhases | CleanUp | Result
+StepAnswer = (
+    Shares | Continue | ConnectFrom | SampleHost | NextPhases | CleanUp | Result | ServiceStarted
+)
 
 
 # What a worker sends about one run.

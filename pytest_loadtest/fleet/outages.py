@@ -12,11 +12,32 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.brokers.base import Restart
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import Broker
-    from pytest_loadtest.fleet.messages import Disturbance
     from pytest_loadtest.fleet.wall_clock import WallClock
+
+
+@record
+class Disturbance:
+    """A request of the test's body to end, start or restart the target.
+
+    :param action: ``kill``, ``start`` or ``restart``.
+    :param role, number: one process of a cluster; number None: the whole target.
+    :param kill: restart with SIGKILL.
+    """
+
+    action: str
+    role: str = "broker"
+    number: int | None = None
+    kill: bool = False
+
+    @property
+    def text(self) -> str:
+        """``restarting``, or ``killing broker 2 of``: the target's description follows."""
+        verb = {"kill": "killing", "start": "starting", "restart": "restarting"}[self.action]
+        return verb if self.number is None else f"{verb} {self.role} {self.number} of"
 
 
 class Outages:

@@ -28,6 +28,7 @@ from pytest_loadtest.fleet.messages import (
 from pytest_loadtest.fleet.observing import Observing
 from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.run_clocks import RunClocks
+from pytest_loadtest.fleet.setup_steps import BeginLoad
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunStep, StepAnswer
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
+    from pytest_loadtest.fleet.services import Services
     from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.schedule.changes import Change
@@ -55,6 +57,7 @@ class PlannedRun:
 
     :param scripts: the phases of each workload, in the order of the workloads.
     :param watches: by workload, those of the phases in progress.
+    :param services: the services under test that the run has started; None: it cannot start any.
     """
 
     request: Request
@@ -63,6 +66,7 @@ class PlannedRun:
     watches: dict[str, Watch] = field(default_factory=dict)
     observing: Observing = field(default_factory=Observing)
     clocks: RunClocks = field(default_factory=RunClocks)
+    services: Services | None = None
 
     def workload(self, name: str) -> WorkloadRun:
         """Return a workload by its name."""
@@ -100,7 +104,7 @@ class PlannedRun:
 
         :param brought: the step as each member has brought it, by rank.
         :param now: ns of the clock.
-        :raises TargetError: the target is gone.
+        :raises TargetError: the target, or a service, is gone.
         """
         answer: StepAnswer = Continue()
         match brought[0]:
@@ -108,6 +112,9 @@ class PlannedRun:
                 assert facts is not None, "the lead has prepared the target"
                 for workload, driver_facts in zip(self.workloads, facts, strict=True):
                     workload.set_driver_facts(driver_facts)
+            case BeginLoad():
+                if self.services is not None:
+                    self.services.check()
             case ClientsMade(clients, name):
                 workload = self.workload(name)
                 answer = ConnectFrom(_first_connection(workload, clients, now, announce))
@@ -151,12 +158,19 @@ class PlannedRun:
         :raises NoData: the workers did not send what was planned.
         :raises TargetError: the target is gone.
         """
+        if self.services is not None:
+            self.note_deaths(self.services.deaths())
         for workload, of_workload in zip(self.workloads, reports, strict=True):
             if of_workload:
                 workload.check_broker()
                 watch = self.watches.get(workload.name)
                 workload.end_phase(of_workload, () if watch is None else watch.spans)
                 self.observing.end(workload)
+
+    def note_deaths(self, deaths: tuple[str, ...]) -> None:
+        """Let the results of all workloads say which services ended by themselves."""
+        for workload in self.workloads:
+            workload.ended_services = deaths
 
     def begin_phases(
         self, members: Sequence[str], following: Sequence[Next | None], start: int

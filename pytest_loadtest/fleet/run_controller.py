@@ -18,17 +18,19 @@ from pytest_loadtest.fleet.display import Display
 from pytest_loadtest.fleet.messages import (
     AwaitVerdict,
     ClaimShares,
-    Disturbance,
     NextPhases,
     PhaseDone,
     Result,
 )
 from pytest_loadtest.fleet.observing import load_samplers
+from pytest_loadtest.fleet.outages import Disturbance
 from pytest_loadtest.fleet.outputs import Outputs, session_folder
 from pytest_loadtest.fleet.planned_run import PlannedRun
 from pytest_loadtest.fleet.rendezvous import StepAnswers
 from pytest_loadtest.fleet.run_clocks import RunClocks
 from pytest_loadtest.fleet.run_results import RunResults
+from pytest_loadtest.fleet.service_request import STOP_SERVICES, ServiceStarted
+from pytest_loadtest.fleet.setup_steps import StartService
 from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.values.quantities import SECOND
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.fleet.rendezvous import Rendezvous
     from pytest_loadtest.fleet.run_states import Run
     from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
+    from pytest_loadtest.fleet.service_request import ServiceRequest
+    from pytest_loadtest.fleet.services import Services
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.targets import Targets
     from pytest_loadtest.fleet.workload_run import WorkloadRun
@@ -87,6 +91,7 @@ class RunController:
         self._targets: Targets | None = None
         self._restarting = threading.Lock()
         self._planned: dict[Key, PlannedRun] = {}
+        self._services: set[Services] = set()  # those that may run
         self.rendezvous: Rendezvous | None = None
         self.clocks: HostClocks | None = None  # None if all workers are on this host
 
@@ -113,6 +118,8 @@ class RunController:
         match brought[0]:
             case ClaimShares(request):
                 return self._assign(run, request)
+            case StartService(request):
+                return self._start_service(run, request)
             case PhaseDone(number):
                 return self._continue(run, number, brought)
             case AwaitVerdict():
@@ -125,6 +132,7 @@ class RunController:
     def _assign(self, run: Run, request: Request) -> StepAnswers:
         from pytest_loadtest.fleet import planning
         from pytest_loadtest.fleet.scripts import align_phases
+        from pytest_loadtest.fleet.services import Services
         from pytest_loadtest.fleet.workload_run import make_workloads
         from pytest_loadtest.plan.connecting import connect_duration
         from pytest_loadtest.plan.hosts import CONTROLLER, spread_sources
@@ -135,7 +143,12 @@ class RunController:
         hosts = [clocks.hosts.get(worker, CONTROLLER) for worker in run.members]
         plans = planning.make_plans(request, hosts, self._options)
         workloads = make_workloads(request, plans, run.members, self.folder, self._options)
-        planned = PlannedRun(request=request, workloads=workloads, clocks=clocks)
+        planned = PlannedRun(
+            request=request,
+            workloads=workloads,
+            clocks=clocks,
+            services=Services(workloads[0].root.parent, self._options.root),
+        )
         self._planned[run.key] = planned
         run.patience += sum(connect_duration(plan) for plan in plans) // SECOND
         planning.check_capacity(request, plans, self._options)
@@ -148,6 +161,14 @@ class RunController:
         if self.clocks is not None:
             sources = spread_sources(self._options.hosts, self.clocks.hosts)
         return planned.assign(run.members, self._display.bounds, sources)
+
+    def _start_service(self, run: Run, request: ServiceRequest) -> StepAnswers:
+        planned = self._planned[run.key]
+        assert planned.services is not None
+        self._services.add(planned.services)
+        self._display.announce(f"{planned.request.nodeid}: starting the service {request.name}")
+        service = planned.services.start(request, self._display.announce)
+        return StepAnswers(by_rank=(ServiceStarted(service),) * len(run.members))
 
     def _script(self, workload: WorkloadRun) -> PlannedScript | SearchScript:
         from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
@@ -200,12 +221,14 @@ class RunController:
     # --- while the run lasts
 
     def check(self, run: Run) -> None:
-        """Check the targets of a run.
+        """Check the targets of a run, and note services that have ended.
 
         :raises TargetError: a target is gone.
         """
         planned = self._planned.get(run.key)
         if planned is not None:
+            if planned.services is not None:
+                planned.services.deaths()
             for workload in planned.workloads:
                 workload.check_broker()
 
@@ -250,6 +273,8 @@ class RunController:
         from pytest_loadtest.fleet.live_changes import measured_workload, requested_change
 
         planned = self._planned.get(run.key)
+        if kind == STOP_SERVICES:
+            return partial(self._stop_services, planned)
         if planned is None:
             raise UsageError("cannot change the load: it has not begun, or has ended")
         workload = measured_workload(planned.workloads, driving=bool(run.drains))
@@ -271,6 +296,8 @@ class RunController:
         planned = self._planned.get(run.key)
         if planned is None:
             return
+        if planned.services is not None:
+            planned.note_deaths(planned.services.noted_deaths)
         for workload in planned.workloads:
             end = partial(planned.observing.end, workload)
             self.outputs.write_broken(workload.folder or workload.root, end)
@@ -278,8 +305,21 @@ class RunController:
             self._results.add_broken(planned, error)
 
     def ended(self, run: Run) -> None:
-        """Forget what was planned for a run: a session may have thousands of them."""
-        self._planned.pop(run.key, None)
+        """Forget what was planned for a run: a session may have thousands of them.
+
+        Its services are stopped, if its lead did not have that done before it was gone.
+        """
+        planned = self._planned.pop(run.key, None)
+        if planned is not None and planned.services in self._services:
+            stop = partial(self._stop_services, planned)
+            threading.Thread(target=stop, name="loadtest-services", daemon=True).start()
+
+    def _stop_services(self, planned: PlannedRun | None) -> str:
+        """Stop the services of a run; return the answer to the command."""
+        if planned is not None and planned.services is not None:
+            planned.services.stop()
+            self._services.discard(planned.services)
+        return STOP_SERVICES
 
     # --- once for each session
 
@@ -291,8 +331,13 @@ class RunController:
         return self._targets
 
     def close(self) -> None:
-        """Stop Spark and every broker, in parallel; keep their logs if something failed."""
+        """Stop services, Spark and every broker, the latter two in parallel.
+
+        Logs are kept if something failed.
+        """
         self.spark.begin_stop()
+        for services in tuple(self._services):
+            services.stop()
         if self._targets is not None:
             self._targets.close()
             self._targets = None

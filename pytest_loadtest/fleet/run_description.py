@@ -73,6 +73,8 @@ class DescribedWorkload:
     """Which clients lost a target that had answered in the current phase and then fell silent; None
     if it was there at the end.
     """
+    ended_services: tuple[str, ...] = ()
+    """How services of the run ended by themselves before the end of the load."""
 
     @property
     def location(self) -> str | None:
@@ -113,6 +115,7 @@ class DescribedWorkload:
             unattainable=None,
             aborted=None,
             went_away=self.went_away,
+            ended_services=self.ended_services,
             started=self.started,
             seed=profile.seed,
             scale=None if scale is None else scale.factor,

@@ -39,13 +39,9 @@ class Gathering:
 
 @dataclass(slots=True)
 class Working:
-    """The members do what comes before the next meeting, but drive no load.
-
-    :param first: that meeting is the first one.
-    """
+    """The members do what comes before the next meeting, but drive no load."""
 
     text: ClassVar[str] = "working"
-    first: bool
 
 
 @dataclass(slots=True)
@@ -57,7 +53,6 @@ class Meeting:
     """
 
     text: ClassVar[str] = "meeting"
-    first: bool
     brought: dict[str, RunStep]
     since: int | None
 

@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.errors import NoData, UsageError, WorkerError
 from pytest_loadtest.fleet.messages import (
     AbortRun,
     Answer,
@@ -66,6 +66,7 @@ from pytest_loadtest.fleet.run_states import (
     State,
     Working,
 )
+from pytest_loadtest.fleet.setup_steps import different_steps
 from pytest_loadtest.values.quantities import SECOND
 
 Effects = Iterator[Effect]
@@ -169,7 +170,7 @@ def _again(run: Run, event: StartAgain, now: int, worker: str) -> Effects:
 
 
 def _begin(run: Run, members: Sequence[str], now: int) -> Effects:
-    run.state = Working(first=True)
+    run.state = Working()
     run.members = tuple(members)
     # In a rerun only the lead has sent a message so far, so the silence of all counts from now.
     run.last_message = dict.fromkeys(run.members, now)
@@ -185,22 +186,36 @@ def _supersede(run: Run, event: Superseded, now: int, worker: str) -> Effects:
 def _meet(run: Run, event: Meet, now: int, worker: str) -> Effects:
     """Let a member wait for the others, or find the answers when the last one has come."""
     if not isinstance(run.state, Meeting):
-        first = isinstance(run.state, Working) and run.state.first
-        run.state = Meeting(first=first, brought={}, since=None)
+        run.state = Meeting(brought={}, since=None)
     meeting = run.state
-    if worker in meeting.brought or any(
-        step.meeting != event.step.meeting for step in meeting.brought.values()
-    ):
+    if worker in meeting.brought:
         yield from _reject(run, event, now, worker)
         return
-    # The first meeting has no timeout before the lead is there: the body of a live test may prepare
-    # for long before it begins the load.
-    if meeting.since is None and (worker == run.lead or not meeting.first):
+    for other, step in meeting.brought.items():
+        if step.meeting != event.step.meeting:
+            yield from _disagree(run, event, now, worker, other)
+            return
+    # A meeting of the setup has no timeout before the lead is there: the body of a live test may
+    # prepare for long before it begins the load.
+    if meeting.since is None and (worker == run.lead or not event.step.in_setup):
         meeting.since = now
     meeting.brought[worker] = event.step
     if set(run.members) <= set(meeting.brought):
         run.state = Answering(type(event.step))
         yield FindAnswers(tuple(meeting.brought[member] for member in run.members))
+
+
+def _disagree(run: Run, event: Meet, now: int, worker: str, other: str) -> Effects:
+    """Give the run up, because two workers are at different meetings: by their test's fixtures, or
+    by an error of the fleet.
+    """
+    assert isinstance(run.state, Meeting)
+    step = run.state.brought[other]
+    if step.in_setup or event.step.in_setup:
+        text = different_steps((other, step), (worker, event.step))
+        yield from _give_up(run, UsageError(text))
+    else:
+        yield from _reject(run, event, now, worker)
 
 
 def _keep_waiting(run: Run, event: StoresSamples, now: int, worker: str) -> Effects:
@@ -229,7 +244,7 @@ def _drive(run: Run, event: ReportProgress, now: int, worker: str) -> Effects:
     yield from run.send_all(EndPhase(run.key, workload, drain.phase))
     del drains[workload]
     if not drains:
-        run.state = Working(first=False)
+        run.state = Working()
 
 
 def _carry_out(run: Run, event: Command, now: int, worker: str) -> Effects:
@@ -260,7 +275,7 @@ def _answer(run: Run, event: Answered, now: int, worker: str) -> Effects:
     """Send the answers, and drive load if phases begin with them."""
     assert isinstance(run.state, Answering)
     step = run.state.step
-    run.state = Working(first=False)
+    run.state = Working()
     if event.drains:
         run.state = DrivingLoad(dict(event.drains))
         for workload in event.drains:

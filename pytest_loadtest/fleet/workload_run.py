@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.messages import Disturbance, PhaseFinished, Request
+    from pytest_loadtest.fleet.messages import PhaseFinished, Request
     from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.outages import Disturbance
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan

@@ -1,6 +1,6 @@
 """One worker's share of one workload: its driver, its engine, and the samples of its phases.
 
-Used on every worker by :func:`~pytest_loadtest.fleet.member.take_part`, in the thread that drives
+Used on every worker by :class:`~pytest_loadtest.fleet.member.WorkerRun`, in the thread that drives
 load. It never talks to other workers: all that they agree on comes with the messages of the link.
 """
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.errors import NoData
+from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.fleet.host_clocks import HostClocks
 from pytest_loadtest.fleet.host_process import boot_id, different_files, file_hashes
 from pytest_loadtest.fleet.interrupts import interrupt_on_sigterm
@@ -49,6 +49,7 @@ from pytest_loadtest.fleet.scheduling import GangScheduling
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from pytest_loadtest.fleet.member import WorkerRun
     from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
@@ -359,7 +360,7 @@ class GangWorker:
         self._key: Key = (-1, 0)
         self._lead: bool | None = None  # None while this worker has no role in an item
         self._in_load_test = False
-        self._took_part = False
+        self._worker_run: WorkerRun | None = None  # of the current item, once its test has begun it
         self._attempt = 0
 
     def _receive(self, data: Any) -> None:
@@ -371,6 +372,9 @@ class GangWorker:
                 # the answer takes.
                 self._send(ClockRead(number, time.monotonic_ns()))
             case TakeRole(key):
+                # An attempt that is still being set up here has ended at the controller.
+                former, messages = self._current
+                messages.put(Release(former))
                 self._current = (key, queue.SimpleQueue())
                 self._inbox.put(message)
             case SessionClosed():
@@ -446,7 +450,7 @@ class GangWorker:
         message = self._next_role()
         self._key = message.key
         self._lead = message.lead if isinstance(message, TakeRole) else None
-        self._took_part = False
+        self._worker_run = None
 
     def _await_rerun(self) -> None:
         """Wait for the role in a rerun; the release from the attempt before may come first."""
@@ -480,10 +484,13 @@ class GangWorker:
             with contextlib.suppress(Exception):
                 item.session._setupstate.teardown_exact(nextitem)
         _cancel_timer(item)
-        if not self._took_part:
+        if self._worker_run is None or not self._worker_run.driven:
             reasons = [report.longreprtext for report in reports if not report.passed]
             text = "\n".join(reasons) or "its fixture `load` was not set up"
-            self._send(Failed(self._key, NoData(f"it took no part: {text[-4000:]}")))
+            # A run that fixtures have begun has no results before its load: the lead's test may be
+            # skipped too.
+            kind = NoData if self._worker_run is None else UsageError
+            self._send(Failed(self._key, kind(f"it took no part: {text[-4000:]}")))
 
     @property
     def leads(self) -> bool:
@@ -502,23 +509,32 @@ class GangWorker:
         others.
 
         :param on_link: called with this worker's connection before the run begins.
-        :raises BrokenRun, UsageError: see :func:`take_part`.
+        :raises BrokenRun, UsageError: see :class:`~pytest_loadtest.fleet.member.WorkerRun`.
         """
+        worker_run = self.begin(request)
+        if on_link is not None:
+            on_link(worker_run.link)
+        try:
+            return worker_run.drive()
+        except Released:
+            return None
+
+    def begin(self, request: Request) -> WorkerRun:
+        """Begin this worker's part in the run of the current item, before its load."""
         if self.leads and self._attempt:  # a rerun: call the others back
             self._key = (self._key[0], self._attempt)
             self._send(Again(self._key))
             self._await_rerun()
-        from pytest_loadtest.fleet.member import take_part
+        from pytest_loadtest.fleet.member import WorkerRun
 
         self._attempt += 1
-        self._took_part = True
-        link = Link(self._send, self._current[1], self._key)
-        if on_link is not None:
-            on_link(link)
-        try:
-            return take_part(link, request, lead=self.leads)
-        except Released:
-            return None
+        key, messages = self._current
+        if key != self._key:  # a rerun has begun meanwhile
+            messages = queue.SimpleQueue()
+            messages.put(Release(self._key))
+        link = Link(self._send, messages, self._key)
+        self._worker_run = WorkerRun(link, request, lead=self.leads)
+        return self._worker_run
 
     def finished(self, item: pytest.Item) -> None:
         """Release the members when the lead has finished the item, including its reruns."""

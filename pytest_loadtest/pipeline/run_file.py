@@ -151,6 +151,7 @@ class RunFile:
         is not this folder: a path, or a URI.
     :param planned: the requested load, with which the offered one is
         compared; None if the run sends nothing.
+    :param ended_services: how services under test that the run started ended by themselves.
     :param ended: the load came to its end.
     """
 
@@ -180,6 +181,7 @@ class RunFile:
     unattainable: str | None = None
     aborted: Aborted | None = None
     went_away: str | None = None
+    ended_services: tuple[str, ...] = ()
     started: float | None
     seed: int
     scale: float | None
@@ -203,7 +205,7 @@ class RunFile:
     def write(self, folder: Path) -> None:
         """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
-        for key in ("ended", "clocks", "within_hosts"):
+        for key in ("ended", "clocks", "within_hosts", "ended_services"):
             if not document[key]:
                 del document[key]
         if self.samples is None:

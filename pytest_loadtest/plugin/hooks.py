@@ -7,6 +7,7 @@ the package installed.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from pytest_loadtest.fixture.services import LoadService, LoadTarget
     from pytest_loadtest.plugin.session import LoadSession
     from pytest_loadtest.results.load import Load
 
@@ -92,9 +94,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Check every load test before anything is started.
     """
-    from pytest_loadtest.plugin.selection import deselect_soak
+    from pytest_loadtest.plugin.selection import deselect_soak, set_up_load_last
 
     deselect_soak(config, items)
+    set_up_load_last(items)
     config.stash[_SESSION].check(items)
 
 
@@ -157,6 +160,28 @@ def load(request: pytest.FixtureRequest, load_matrix: dict[str, Any]) -> Load:
     if hasattr(result, "close"):
         request.addfinalizer(result.close)
     return result  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def load_target(request: pytest.FixtureRequest) -> LoadTarget:
+    """The target of the load, before the load begins: its addresses, and the run's topics.
+
+    They are those of this test's run.
+    """
+    __tracebackhide__ = True
+    from pytest_loadtest.plugin.early_runs import end_early
+
+    request.addfinalizer(partial(end_early, request.node))
+    return request.config.stash[_SESSION].target(request.node)
+
+
+@pytest.fixture
+def load_service(request: pytest.FixtureRequest, load_target: LoadTarget) -> LoadService:
+    """Starts a service under test, before the load begins, once for all workers."""
+    from pytest_loadtest.fixture.services import LoadService
+    from pytest_loadtest.plugin.early_runs import start_service
+
+    return LoadService(load_target, partial(start_service, request.node))
 
 
 @pytest.hookimpl(wrapper=True)

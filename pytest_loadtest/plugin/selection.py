@@ -23,6 +23,7 @@ _KEYS = ("profile", "broker_mode", "target", "admin_url", "live", "judge", "sear
 _FORMER_KEYS = {"broker": "broker_mode", "admin": "admin_url"}
 """Older spellings of arguments, which are accepted → the spellings of today."""
 MATRIX = "load_matrix"
+_FIXTURES = ("load", "load_service", "load_target")
 _MAPPINGS = {
     "search": "search=True, or its keys: search={'start': 1000, 'hold': '30s'}",
     "matrix": "the values to select from each axis of the profile's matrix:"
@@ -66,6 +67,23 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in soak]
 
 
+def set_up_load_last(items: list[pytest.Item]) -> None:
+    """Let pytest set up ``load`` after all other fixtures of a test that prepares its target.
+
+    Otherwise the load would be over before a service is started, if ``load`` is the first argument.
+    """
+    for item in items:
+        names: list[str] = getattr(item, "fixturenames", [])
+        if "load" in names and "load_target" in names:
+            names.remove("load")
+            names.append("load")
+
+
+def fixtures_of(item: pytest.Item) -> list[str]:
+    """Return those of this package's fixtures that a test needs."""
+    return [name for name in _FIXTURES if name in getattr(item, "fixturenames", ())]
+
+
 def load_mark(item: pytest.Item) -> LoadMark:
     """Return the mark of a load test.
 
@@ -73,8 +91,9 @@ def load_mark(item: pytest.Item) -> LoadMark:
     """
     marks = list(item.iter_markers_with_node("load"))
     if not marks:
+        name = next(iter(fixtures_of(item)), "load")
         raise UsageError(
-            f"{item.nodeid} uses the fixture `load` but has no mark:"
+            f"{item.nodeid} uses the fixture `{name}` but has no mark:"
             " add @pytest.mark.load(profile=…)"
         )
     node, mark = marks[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.errors import BrokenRun, GeneratorLimited, UsageError
+from pytest_loadtest.errors import BrokenRun, UsageError
 from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
 from pytest_loadtest.plugin.allure import (
@@ -24,6 +24,15 @@ from pytest_loadtest.plugin.allure import (
     write_crashed,
     writes_allure,
 )
+from pytest_loadtest.plugin.early_runs import (
+    BROKEN,
+    EARLY,
+    SET_UP,
+    begin_early,
+    ensure_before_load,
+    go_on,
+    noting_broken,
+)
 from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
 from pytest_loadtest.plugin.silence import MemberSilence, reporters
 from pytest_loadtest.report.ended_runs import EndedRuns
@@ -32,9 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pytest_loadtest.fixture.handle import LiveLoad
+    from pytest_loadtest.fixture.services import LoadTarget
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.local import LocalFleet
-    from pytest_loadtest.fleet.messages import Request, RunResult
+    from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.fleet.run_controller import RunController
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
@@ -46,7 +56,6 @@ _ATTEMPTS = pytest.StashKey[int]()
 # Not their subclasses: execnet transfers only the types themselves.
 _PLAIN = (str, int, float, bool, type(None))
 _LOADS: pytest.StashKey[Load | LiveLoad] = pytest.StashKey()
-_BROKEN = pytest.StashKey[BrokenRun]()
 COMMANDS: pytest.StashKey[Mapping[str, str]] = pytest.StashKey()
 """Name of the host that each command of an execnet specification starts a worker on."""
 FLEET: pytest.StashKey[SparkFleet] = pytest.StashKey()
@@ -152,11 +161,10 @@ class LoadSession:
 
         :raises pytest.UsageError: one is wrong; for a worker of xdist the controller raises it.
         """
-        from pytest_loadtest.plugin.selection import check_load_tests
+        from pytest_loadtest.plugin.selection import check_load_tests, fixtures_of
 
         def is_load_test(item: pytest.Item) -> bool:
-            marked = item.get_closest_marker("load") is not None
-            return marked or "load" in getattr(item, "fixturenames", ())
+            return item.get_closest_marker("load") is not None or bool(fixtures_of(item))
 
         load_tests = list(filter(is_load_test, items))
         if not load_tests:
@@ -236,7 +244,9 @@ class LoadSession:
         """
         from pytest_loadtest.plugin.selection import load_mark
 
-        request = self._request(item)
+        early = item.stash.get(EARLY, None)
+        request = self._request(item) if early is None else early.request
+        item.stash[SET_UP] = True
         mark = load_mark(item)
         is_member = self._worker is not None and not self._worker.leads
         # Members run no body that could start their share: they start here and wait for the lead.
@@ -249,6 +259,11 @@ class LoadSession:
 
         def run(changes: Mapping[str, Any], on_link: Callable[[Link], None] | None) -> Load | None:
             changed = request
+            if changes and early is not None:
+                raise UsageError(
+                    "load.find_peak(): the run was planned for load_target: write search=True in"
+                    " the mark, or search={…}, and call load.start()"
+                )
             if changes:
                 changed = make_request(self._config, item, request.attempt, changes)
             return self._lead(changed, item, on_link)
@@ -259,15 +274,12 @@ class LoadSession:
     def _lead(
         self, request: Request, item: pytest.Item, on_link: Callable[[Link], None] | None = None
     ) -> Load | None:
-        try:
-            result = self._run(request, on_link)
-        except BrokenRun as error:
-            # not by the fixture record_property: it warns with junit_family=xunit2, pytest's
-            # default
-            outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
-            item.user_properties += [("load.outcome", outcome), ("load.reason", str(error))]
-            item.stash[_BROKEN] = error
-            raise
+        early = item.stash.get(EARLY, None)
+        with noting_broken(item):
+            if early is None:
+                result = self._fleet().run(request, on_link)
+            else:
+                result = go_on(early, on_link)
         if result is None:
             return None
         # Every test has the same names, and pytest keeps them until the session ends.
@@ -275,15 +287,21 @@ class LoadSession:
         result.load.ensure_judged()
         return result.load
 
-    def _run(self, request: Request, on_link: Callable[[Link], None] | None) -> RunResult | None:
+    def _fleet(self) -> GangWorker | LocalFleet:
+        """Return what drives load in this process."""
         if self._worker is not None:
-            return self._worker.run(request, on_link)
+            return self._worker
         if self._local is None:
             from pytest_loadtest.fleet.local import LocalFleet
 
             assert self._run_controller is not None
             self._local = LocalFleet(self._run_controller)
-        return self._local.run(request, on_link)
+        return self._local
+
+    def target(self, item: pytest.Item) -> LoadTarget:
+        """Return the value of the fixture ``load_target``: begin the run, but not its load."""
+        ensure_before_load(item, "load_target")
+        return begin_early(item, self._request(item), self._fleet().begin)
 
     def _request(self, item: pytest.Item) -> Request:
         from pytest_loadtest.profile import setting
@@ -439,15 +457,15 @@ def ensure_judged(item: pytest.Item) -> None:
         its ``load`` is another fixture.
     """
     __tracebackhide__ = True
-    if not item.stash.get(_ATTEMPTS, 0):
+    if SET_UP not in item.stash:
         raise UsageError(
             f"{item.nodeid} is marked load but drove no load: its `load` is {whose_load(item)}:"
             " rename that one, or let it use the fixture `load` of pytest-loadtest"
         )
     load = item.stash.get(_LOADS, None)
     # Only the body of a live test may catch the error; here a fixture did.
-    if load is None and _BROKEN in item.stash:
-        raise item.stash[_BROKEN]
+    if load is None and BROKEN in item.stash:
+        raise item.stash[BROKEN]
     if load is not None:
         load.ensure_asserted()
 
@@ -472,7 +490,7 @@ def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
 
 def forget(item: pytest.Item) -> None:
     """Release the result of a load test: pytest keeps its items until the session ends."""
-    keys: tuple[pytest.StashKey[Any], ...] = (_LOADS, _BROKEN)
+    keys: tuple[pytest.StashKey[Any], ...] = (_LOADS, BROKEN, EARLY, SET_UP)
     for key in keys:
         if key in item.stash:
             del item.stash[key]
@@ -496,7 +514,7 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
         report.when = "call"
     if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
         unreported = getattr(item.stash.get(_LOADS, None), "unreported_error", None)
-        error = item.stash.get(_BROKEN, None) or unreported or error
+        error = item.stash.get(BROKEN, None) or unreported or error
     if isinstance(error, (BrokenRun, UsageError)):
         if hasattr(report, "wasxfail"):
             if xfail_names(item, error):

@@ -29,7 +29,7 @@ def test_smoke(load):
 """
 TYPED = """\
 import pytest
-from pytest_loadtest import LiveLoad, Load, ms
+from pytest_loadtest import LiveLoad, Load, LoadService, LoadTarget, Service, ms
 
 
 @pytest.mark.load(profile="smoke")
@@ -44,6 +44,18 @@ def test_live(load: LiveLoad) -> None:
     load.wait("1s")
     result: Load = load.stop()
     result.assert_slo()
+
+
+@pytest.fixture
+def orders(load_service: LoadService, load_target: LoadTarget) -> Service:
+    command = ["orders", "--in", *load_target.inputs, "{url}"]
+    return load_service(command, ready="listening", env={"LOG": "info"}, timeout="5s")
+
+
+@pytest.mark.load(profile="smoke")
+def test_orders(load: Load, orders: Service) -> None:
+    pid: int = orders.pid
+    assert orders.log.read_text().count(str(pid))
 """
 SAY = """\
 import json

@@ -233,7 +233,7 @@ class SimulatedFleet:
     def _work(self, worker: str, request: Any) -> None:
         from pytest_loadtest.errors import LoadtestError
         from pytest_loadtest.fleet.link import Link, Released
-        from pytest_loadtest.fleet.member import take_part
+        from pytest_loadtest.fleet.member import WorkerRun
         from pytest_loadtest.fleet.messages import Arrive, Finished, TakeRole
 
         def send(message: Any) -> None:
@@ -246,7 +246,7 @@ class SimulatedFleet:
             return
         link = Link(send, self._inboxes[worker], KEY)  # type: ignore[arg-type]
         try:
-            result = take_part(link, request, lead=role.lead)
+            result = WorkerRun(link, request, lead=role.lead).drive()
             self.result = result or self.result
         except Released:
             pass

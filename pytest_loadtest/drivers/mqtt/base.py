@@ -25,14 +25,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
-from pytest_loadtest.drivers.base import DriverFacts, Joined
+from pytest_loadtest.drivers.base import DriverFacts, Joined, TopicNames
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
 from pytest_loadtest.drivers.mqtt.options import (
     client_options,
     has_existing_topics,
     is_shared,
+    output_topic_name,
     topic_filter,
+    topic_name,
 )
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.metrics.catalogue import with_own, without_own
@@ -246,6 +248,13 @@ class MqttDriverBase(ABC, Generic[C]):
         finally:
             for probe in probes:
                 probe.end()
+
+    def topic_names(self) -> TopicNames:
+        topics = range(self._context.topology.topics)
+        return TopicNames(
+            inputs=tuple(topic_name(self._context, topic) for topic in topics),
+            outputs=tuple(output_topic_name(self._context, topic) for topic in topics),
+        )
 
     def poll(self, timeout_ns: int) -> None:
         """Read and write for at most ``timeout_ns``.

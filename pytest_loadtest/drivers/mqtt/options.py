@@ -160,15 +160,19 @@ def topic_name(context: DriverContext, topic: int) -> str:
     return context.topology.name or f"{context.settings.topic_prefix}/{context.run}/{topic}"
 
 
+def output_topic_name(context: DriverContext, topic: int) -> str:
+    """Return the name of the topic with this index that consumers read."""
+    if context.route is not None:
+        return context.route.output_name(topic)
+    return topic_name(context, topic)
+
+
 def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
     """Return the topic filter of a consumer's subscription."""
     # On an existing topic the group's name contains the run: two runs with
     # the same group would share their messages.
     topology = context.topology
-    number = topology.topic_of_consumer(consumer)
-    topic = topic_name(context, number)
-    if context.route is not None:
-        topic = context.route.output_name(number)
+    topic = output_topic_name(context, topology.topic_of_consumer(consumer))
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
         return topic

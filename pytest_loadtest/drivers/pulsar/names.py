@@ -15,6 +15,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.drivers.base import TopicNames
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, Admin
 from pytest_loadtest.drivers.pulsar.bundle_split import suffix
 from pytest_loadtest.errors import TargetError, UsageError
@@ -179,6 +180,13 @@ class RunNames:
         if self._route is not None:
             return full_name(self._route.output_name(index))
         return self.topic(index)
+
+    def topic_names(self) -> TopicNames:
+        """Return the names of all topics of the run."""
+        topics = range(self._topology.topics)
+        return TopicNames(
+            inputs=tuple(map(self.topic, topics)), outputs=tuple(map(self.output, topics))
+        )
 
     def subscription(self, number: int) -> str:
         """Return the name of a topic's subscription."""

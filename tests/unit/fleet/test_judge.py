@@ -128,6 +128,26 @@ def test_a_run_that_the_generator_limited_says_that_the_target_went_away(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("counts", "outcome"),
+    [
+        ({}, Outcome.MET),
+        ({"lost": 1}, Outcome.MISSED),
+        ({"offered": 100_001, "dropped": 1}, Outcome.GENERATOR_LIMITED),
+    ],
+)
+def test_a_dead_service_is_a_cause_of_a_miss(
+    counts: dict[str, int], outcome: Outcome, tmp_path: Path
+) -> None:
+    """It changes no outcome."""
+    ended = "service s.py exited with status 3, 2 s after its start"
+    made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path, counts=counts)
+    result, document = conclude_run(replace(made, run=replace(made.run, ended_services=(ended,))))
+    assert result.load.outcome is outcome
+    assert (ended in document.verdict.reasons) is (outcome is Outcome.MISSED)
+    assert (ended in document.notes) is (outcome is not Outcome.MISSED)
+
+
+@pytest.mark.parametrize(
     ("forgotten", "outcome"), [(0, Outcome.MISSED), (2, Outcome.MET), (None, Outcome.NO_DATA)]
 )
 def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(

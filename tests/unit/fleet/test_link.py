@@ -36,6 +36,7 @@ from pytest_loadtest.fleet.messages import (
     TakeRole,
     WorkerMessage,
 )
+from pytest_loadtest.fleet.service_request import STOP_SERVICES
 from pytest_loadtest.schedule.changes import Change
 
 KEY = (1, 0)
@@ -121,6 +122,24 @@ def test_the_end_of_a_run_is_raised_at_a_meeting_and_while_load_runs(
 def test_an_abort_of_an_earlier_attempt_does_not_end_a_rerun() -> None:
     link, _ = line(AbortRun((1, 1), NoData("old")), Release((0, 0)))
     assert not link.phase_control("", "measure").ended()
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [CommandAnswer(KEY, STOP_SERVICES), SessionClosed()],
+    ids=["stopped", "the controller is gone"],
+)
+def test_services_are_stopped_whatever_became_of_the_run(ending: ControllerMessage) -> None:
+    """Neither the run's end nor the answers to other commands of the body are what is waited for."""
+    before = (AbortRun(KEY, NoData("gone")), CommandAnswer(KEY, 5), CommandAnswer((9, 9), "x"))
+    link, sent = line(*before, ending, Release(KEY))
+    link.stop_services(300)
+    assert sent == [Command(KEY, STOP_SERVICES, None)]
+    assert link._inbox.qsize() == 1
+
+
+def test_services_that_do_not_stop_are_not_waited_for_without_limit() -> None:
+    line()[0].stop_services(0.01)
 
 
 def test_the_end_of_a_phase_ends_no_other_phase() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.fleet.messages import Disturbance
-from pytest_loadtest.fleet.outages import Outages
+from pytest_loadtest.fleet.outages import Disturbance, Outages
 from pytest_loadtest.fleet.wall_clock import WallClock
 
 

@@ -24,6 +24,7 @@ from pytest_loadtest.fleet.messages import (
     TargetPrepared,
     WorkerLocation,
 )
+from pytest_loadtest.fleet.setup_steps import BeginLoad
 from pytest_loadtest.metrics.clocks import ClockLine
 
 if TYPE_CHECKING:
@@ -123,6 +124,42 @@ def test_a_target_that_is_gone_at_the_end_is_an_error(tmp_path: Path) -> None:
     brought = [ClientsClosed((FACTS, FACTS))] * 2
     with pytest.raises(TargetError, match="went away: killed"):
         planned.answer(MEMBERS, brought, 0, print)
+
+
+class Dead:
+    """Services of which one has ended."""
+
+    noted_deaths = ("service s.py exited with status 3",)
+
+    def deaths(self) -> tuple[str, ...]:
+        return self.noted_deaths
+
+    def check(self) -> None:
+        raise TargetError(f"before the load began, {self.noted_deaths[0]}")
+
+
+def test_a_load_does_not_begin_without_services(tmp_path: Path) -> None:
+    """A run without services of its own has none that could have ended."""
+    planned = ready_run(tmp_path)
+    assert planned.answer(MEMBERS, [BeginLoad()] * 2, 0, print).by_rank == (Continue(),) * 2
+    planned.services = Dead()  # type: ignore[assignment]
+    with pytest.raises(TargetError, match=r"before the load began, service s\.py exited"):
+        planned.answer(MEMBERS, [BeginLoad()] * 2, 0, print)
+
+
+def test_services_that_ended_before_the_end_of_a_phase_are_in_the_file_of_the_run(
+    tmp_path: Path,
+) -> None:
+    """That of each workload; what ends later, when the clients are closed, is not."""
+    planned = ready_run(tmp_path)
+    planned.end_phases([[], []])
+    assert planned.workloads[0].run_file().ended_services == ()
+    planned.services = Dead()  # type: ignore[assignment]
+    planned.answer(MEMBERS, [ClientsClosed((FACTS, FACTS))] * 2, 0, print)
+    assert planned.workloads[0].run_file().ended_services == ()
+    planned.end_phases([[], []])
+    for workload in planned.workloads:
+        assert workload.run_file().ended_services == Dead.noted_deaths
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,12 @@ class Prepare(RunStep):
 
 
 @dataclass(frozen=True)
+class SetUp(RunStep):
+    work = "set up"
+    in_setup = True
+
+
+@dataclass(frozen=True)
 class Fails(RunStep):
     error: Exception
 
@@ -482,14 +488,15 @@ def test_a_worker_that_stores_its_samples_prolongs_the_timeout_of_a_meeting(flee
 
 
 def test_the_body_of_a_live_test_may_prepare_for_long(fleet: Fleet) -> None:
-    """The first meeting has no timeout before the lead is there; later meetings have one."""
+    """Meetings of the setup have no timeout before the lead is there; later meetings have one."""
     fleet.join("a", "b")
     run = fleet.start("a", "b")
-    fleet.meet("b", Order())
-    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
-    fleet.rendezvous.tick(run)
-    fleet.meet("a", Order())
-    assert len(fleet.wait(Answer, 2)) == 2
+    for number in (1, 2):
+        fleet.meet("b", SetUp())
+        fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+        fleet.rendezvous.tick(run)
+        fleet.meet("a", SetUp())
+        assert len(fleet.wait(Answer, 2 * number)) == 2 * number
     fleet.meet("b", Prepare())
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
     fleet.rendezvous.tick(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.planned_runs import MEMBERS, planned_run, ready_run
 
+from pytest_loadtest.brokers.process import has_ended
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.messages import (
     ClientsMade,
@@ -18,8 +20,18 @@ from pytest_loadtest.fleet.messages import (
 from pytest_loadtest.fleet.options import Options
 from pytest_loadtest.fleet.run_controller import RunController
 from pytest_loadtest.fleet.run_states import GivenUp, Run
+from pytest_loadtest.fleet.service_request import (
+    STOP_SERVICES,
+    Service,
+    ServiceRequest,
+    ServiceStarted,
+)
+from pytest_loadtest.fleet.services import Services
+from pytest_loadtest.fleet.setup_steps import StartService
+from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -118,6 +130,70 @@ def test_damaged_results_do_not_hide_why_a_run_broke(tmp_path: Path, damage: str
         ("gw1 went down",)
     ] * 2
     assert len(controller.outputs.unwritten) == ("file" in damage)
+
+
+STEADY = "import os, time; print('ready'); time.sleep(1000)"
+SHORT = "print('ready')"
+
+
+def serving(folder: Path, *texts: str) -> tuple[RunController, Run, list[Service]]:
+    """Return a controller with a run that has started a service from each text."""
+    controller, run, lines = connecting(folder, 1)
+    controller._planned[run.key].services = Services(folder / "logs", folder)
+    started = []
+    for text in texts:
+        request = ServiceRequest(
+            command=(sys.executable, "-c", text), ready="ready", timeout=60 * SECOND
+        )
+        answers = controller.answer(run, [StartService(request)] * 2).by_rank
+        assert answers == (answers[0],) * 2
+        assert isinstance(answers[0], ServiceStarted)
+        started.append(answers[0].service)
+    assert len(lines) == len(texts)
+    return controller, run, started
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
+
+
+def test_a_service_is_started_once_for_all_workers_and_stopped_by_a_command(
+    tmp_path: Path,
+) -> None:
+    """Each service of a run has a process; the answer to the command comes when they are gone."""
+    controller, run, started = serving(tmp_path, STEADY, STEADY)
+    pids = [service.pid for service in started]
+    assert len(set(pids)) == 2
+    assert not any(map(has_ended, pids))
+    assert controller.command(run, STOP_SERVICES, None)() == STOP_SERVICES
+    assert all(map(has_ended, pids))
+    assert controller.command(Run((9, 9)), STOP_SERVICES, None)() == STOP_SERVICES
+
+
+@pytest.mark.parametrize("end", ["its run ends", "the session ends"])
+def test_services_that_no_test_stops_are_stopped_with_the_run(end: str, tmp_path: Path) -> None:
+    """The lead died, for example."""
+    controller, run, (service,) = serving(tmp_path, STEADY)
+    if end == "its run ends":
+        controller.ended(run)
+        wait_for(lambda: has_ended(service.pid))
+    controller.close()
+    assert has_ended(service.pid)
+
+
+def test_a_run_that_breaks_says_which_of_its_services_had_ended(tmp_path: Path) -> None:
+    """As far as the watch has seen it: the lock must not wait for a process."""
+    controller, run, (service,) = serving(tmp_path, SHORT)
+    wait_for(lambda: has_ended(service.pid))
+    for workload in controller._planned[run.key].workloads:
+        workload.check_broker = lambda: None  # type: ignore[method-assign]
+    controller.check(run)
+    controller.gave_up(run, NoData("gw1 went down"))
+    for document in controller.documents:
+        assert len([note for note in document.notes if "exited with status 0" in note]) == 1
+        assert document.verdict.reasons == ("gw1 went down",)
+    controller.close()
 
 
 def test_a_run_that_breaks_while_its_next_phase_is_made_leaves_no_sampler(tmp_path: Path) -> None:

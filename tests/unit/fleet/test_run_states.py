@@ -30,8 +30,8 @@ NOW = 1000 * SECOND
 CAUSE = NoData("disk full")
 ALL: dict[str, State] = {
     "gathering": Gathering(),
-    "working": Working(first=False),
-    "meeting": Meeting(first=False, brought={"a": PhaseDone(1, ())}, since=NOW),
+    "working": Working(),
+    "meeting": Meeting(brought={"a": PhaseDone(1, ())}, since=NOW),
     "answering": Answering(ClaimShares),
     "driving load": DrivingLoad({"": Drain("measure", 2, 1, 0)}),
     "concluded": Concluded(None),
@@ -81,8 +81,8 @@ def test_the_deadline_of_a_meeting_grows_with_the_patience_of_the_run() -> None:
     assert run.deadline == NOW + (MEETING_TIMEOUT + 7) * SECOND
 
 
-def test_the_first_meeting_has_no_deadline_before_the_lead_is_there() -> None:
-    run = Run(KEY, Meeting(first=True, brought={}, since=None), ("a", "b"))
+def test_a_meeting_of_the_setup_has_no_deadline_before_the_lead_is_there() -> None:
+    run = Run(KEY, Meeting(brought={}, since=None), ("a", "b"))
     assert run.deadline is None
 
 

@@ -76,6 +76,8 @@ from pytest_loadtest.fleet.run_states import (
     State,
     Working,
 )
+from pytest_loadtest.fleet.service_request import ServiceRequest
+from pytest_loadtest.fleet.setup_steps import BeginLoad, StartService
 from pytest_loadtest.fleet.transitions import TABLE, handle_event, transitions_table
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
@@ -105,8 +107,8 @@ def run_in(state: type[State], members: Sequence[str] = ("a", "b")) -> Run:
     """Return a run in this state: of ``a``, which leads, and ``b``."""
     facts: dict[type[State], Callable[[], State]] = {
         Gathering: lambda: Gathering(arrived={"a"}),
-        Working: lambda: Working(first=False),
-        Meeting: lambda: Meeting(first=False, brought={"a": STEP}, since=NOW),
+        Working: Working,
+        Meeting: lambda: Meeting(brought={"a": STEP}, since=NOW),
         Answering: lambda: Answering(PhaseDone),
         DrivingLoad: lambda: DrivingLoad({"": drain()}),
         Concluded: lambda: Concluded(PhaseDone),
@@ -342,6 +344,49 @@ def test_a_message_that_its_worker_cannot_send_now_ends_the_run(
         f"worker {worker} sent {type(event).__name__}, which is not allowed in this state"
         in str(run.error)
     )
+
+
+def service(*command: str) -> StartService:
+    return StartService(ServiceRequest(command=command, ready="ready", timeout=1))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ((service("x"), service("y")), ("start the service `x`", "start the service `y`")),
+        ((service("x"), BeginLoad()), ("start the service `x`", "begin its load")),
+        ((BeginLoad(), STEP), ("begin its load", "finish step 1")),
+        ((STEP, BeginLoad()), ("finish step 1", "begin its load")),
+    ],
+)
+def test_fixtures_that_differ_between_workers_are_a_usage_error(
+    steps: tuple[RunStep, RunStep], said: tuple[str, str]
+) -> None:
+    """It names both workers and what each would do."""
+    run = run_in(Working)
+    first, second = steps
+    assert described(handle_event(run, Meet(KEY, first), NOW, "b")) == NOTHING
+    assert described(handle_event(run, Meet(KEY, second), NOW, "a")) == ABORTED
+    assert isinstance(run.error, UsageError)
+    assert f"worker b would {said[0]}, and worker a would {said[1]}" in str(run.error)
+
+
+def test_a_worker_that_comes_to_one_meeting_twice_is_an_error_of_the_fleet() -> None:
+    """Not of the test's fixtures."""
+    run = run_in(Working)
+    handle_event(run, Meet(KEY, service("x")), NOW, "b")
+    handle_event(run, Meet(KEY, service("y")), NOW, "b")
+    assert isinstance(run.error, WorkerError)
+
+
+def test_the_setup_waits_for_the_lead_without_limit() -> None:
+    """Then the members have as long as at any meeting."""
+    run = run_in(Working)
+    run.members = ("a", "b", "c")
+    handle_event(run, Meet(KEY, BeginLoad()), NOW, "b")
+    assert run.deadline is None
+    handle_event(run, Meet(KEY, BeginLoad()), NOW, "a")
+    assert run.deadline == NOW + MEETING_TIMEOUT * SECOND
 
 
 def test_workers_meet_for_the_clients_of_one_workload() -> None:
@@ -654,7 +699,7 @@ class Sessions(RuleBasedStateMachine):
                 if not brought:
                     self.steps += 1
                 for worker in [member for member in living if member not in brought][:1]:
-                    self.say(worker, Meet(self.key, PhaseDone(self.steps, ())))
+                    self.say(worker, Meet(self.key, self.next_step()))
             case Answering():
                 self.answer(outcome)
             case DrivingLoad():
@@ -667,6 +712,12 @@ class Sessions(RuleBasedStateMachine):
                 self.answer("answer")
             case Ended():
                 self.key = (self.key[0] + 1, 0)
+
+    def next_step(self) -> RunStep:
+        """Return the step that the members bring next: some are of the setup."""
+        if self.steps % 4 == 1:
+            return BeginLoad()
+        return service("x") if self.steps % 2 else PhaseDone(self.steps, ())
 
     @precondition(lambda self: Deferred.started)
     @rule(outcome=st.sampled_from(OUTCOMES))
@@ -709,7 +760,7 @@ class Sessions(RuleBasedStateMachine):
         messages: list[RunMessage] = [
             Arrive(key),
             Again((key[0], key[1] + 1)),
-            Meet(key, PhaseDone(self.steps, ())),
+            Meet(key, self.next_step()),
             StoresSamples(key),
             ReportProgress(key, made_progress()),
             Command(key, "rate", 5),
@@ -717,6 +768,22 @@ class Sessions(RuleBasedStateMachine):
             Finished(key),
         ]
         self.say(worker, next(message for message in messages if type(message) is kind))
+
+    @precondition(lambda self: isinstance(self.run.state, Meeting))
+    @rule(last=st.booleans())
+    def let_a_fixture_differ(self, last: bool) -> None:
+        """A worker starts a service that the others do not know: all get an error about it."""
+        run, meeting = self.run, self.run.state
+        assert isinstance(meeting, Meeting)
+        missing = [
+            worker
+            for worker in run.members
+            if worker in self.alive and worker not in meeting.brought
+        ]
+        if missing:
+            self.say(missing[-last], Meet(run.key, service("other")))
+            assert isinstance(run.error, UsageError)
+            assert f"worker {missing[-last]} would start the service `other`" in str(run.error)
 
     @precondition(lambda self: self.alive)
     @rule(number=st.sampled_from([0, 0, 1, 2, 3, 4]))

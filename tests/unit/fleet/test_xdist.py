@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pytest_loadtest.errors import NoData, WorkerError
+from pytest_loadtest.fleet.link import Released
+from pytest_loadtest.fleet.member import WorkerRun
 from pytest_loadtest.fleet.messages import (
     AbortRun,
     Arrive,
@@ -319,9 +321,7 @@ def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(
 ) -> None:
     """The body of a live test gave it up, and its thread still runs in a user's function, when the next test begins."""
     links: list[Link] = []
-    monkeypatch.setattr(
-        "pytest_loadtest.fleet.member.take_part", lambda link, request, lead: links.append(link)
-    )
+    monkeypatch.setattr(WorkerRun, "drive", lambda self: links.append(self.link))
     assert joined(gang.gather(0, 1))
     worker, request = gang.workers[0], cast("Request", None)
     worker.run(request)
@@ -336,6 +336,19 @@ def test_a_load_that_was_given_up_takes_no_message_of_the_next_one(
     with pytest.raises(NoData, match="the test ended while its load was running"):
         links[0].process_messages()
     assert links[1].ended(("", "measure"))
+
+
+def test_a_member_that_is_still_in_the_setup_of_an_earlier_attempt_is_released(gang: Gang) -> None:
+    """Its lead has begun a rerun: the member's run has ended, whether it had begun it or not."""
+    assert joined(gang.gather(0, 1))
+    worker, request = gang.workers[1], cast("Request", None)
+    begun = worker.begin(request)
+    gang.controller._send("gw1", TakeRole((1, 1), lead=False))
+    for late in (begun, worker.begin(request)):
+        with pytest.raises(Released):
+            late.prepare()
+    worker._await_role()
+    worker.begin(request).link.process_messages()
 
 
 def test_a_controller_that_is_gone_does_not_raise_on_its_workers(gang: Gang) -> None:

@@ -43,7 +43,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Joined, Received
+    from pytest_loadtest.drivers.base import (
+        Acks,
+        Burst,
+        DriverContext,
+        Joined,
+        Received,
+        TopicNames,
+    )
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
     T = TypeVar("T")
@@ -97,6 +104,9 @@ class PulsarDriver:
     def prepare(self) -> None:
         """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
         self._names.prepare()
+
+    def topic_names(self) -> TopicNames:
+        return self._names.topic_names()
 
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         return self._consumers.open(consumers)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         DriverFacts,
         Joined,
         Received,
+        TopicNames,
     )
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
@@ -75,6 +76,9 @@ class NativePulsarDriver:
     def prepare(self) -> None:
         """See :meth:`~pytest_loadtest.drivers.pulsar.names.RunNames.prepare`."""
         self._names.prepare()
+
+    def topic_names(self) -> TopicNames:
+        return self._names.topic_names()
 
     # --- connecting
 

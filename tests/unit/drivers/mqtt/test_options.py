@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from mqtt_rig import ONE, context
 
+from pytest_loadtest.drivers.base import TopicNames
+from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.route import Route
 
 
 def test_facts_have_every_setting_except_the_password() -> None:
@@ -54,6 +57,17 @@ def test_consumers_share_as_the_profile_says(
 ) -> None:
     """By default they share if order is not judged, which is the case for several consumers."""
     assert is_shared(context(ordered=ordered, **given)) is shared
+
+
+@pytest.mark.parametrize("kind", [PahoMqttDriver, NativeMqttDriver])
+def test_a_route_has_other_topics_for_consumers_than_for_producers(kind: type[Any]) -> None:
+    """Without one they are the run's own topics."""
+    ours = context(topology=replace(ONE, topics=2))
+    own = kind(ours).topic_names()
+    assert own == TopicNames(inputs=("loadtest/r1/0", "loadtest/r1/1"), outputs=own.inputs)
+    through = replace(ours, route=Route(input="in/{topic}", output="out/{topic}"))
+    names = kind(through).topic_names()
+    assert names == TopicNames(inputs=("in/0", "in/1"), outputs=("out/0", "out/1"))
 
 
 def test_an_existing_topic_keeps_its_name() -> None:

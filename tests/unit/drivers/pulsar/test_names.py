@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from pulsar_library_rig import context
 from pulsar_rest import rest
 
+from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.bundle_split import LAST, position
 from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames, own_topic
@@ -225,6 +227,16 @@ def test_names_of_topics_have_the_requested_positions() -> None:
         own_topic(settings, "r", topology(), index) for index in (0, 1)
     ]
     assert names[1].startswith("non-persistent://public/loadtest-r/topic-1-")
+
+
+@pytest.mark.parametrize("admin", [None, "http://127.0.0.1:1"])
+def test_every_topic_of_a_run_has_its_full_name(admin: str | None) -> None:
+    """The same for producers and consumers, by the topic's number."""
+    target = TargetAddress(url="pulsar://h", admin_url=admin)
+    made = RunNames(replace(context(), topology=topology(), target=target))
+    names = made.topic_names()
+    assert names.inputs == names.outputs == (made.topic(0), made.topic(1))
+    assert all(name.startswith("persistent://public/") for name in names.inputs)
 
 
 QUOTA = (
