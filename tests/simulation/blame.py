@@ -31,6 +31,7 @@ LATE: Final = MS
 """ns by which a perfect generator is late: messages that become due between two ticks leave at the second (docs/decisions/011)."""
 UNNOTICED: Final = 5 * MS
 """ns: a loop that waits a little may not notice the first instants of a stop."""
+STALL: Final = 50 * MS
 LIMIT: Final = re.compile(r"\(generator\.(\w+)\)")
 SEND_DELAY: Final = "sendDelayP99"
 """Keys of ``generator`` (docs/howto/read-a-verdict.md, Generator-limited), as reasons name them."""
@@ -177,17 +178,19 @@ def _only_pauses(played: Played) -> bool:
     return {fault.kind for fault in played.world.of_side(GENERATOR)} == {"pause"}
 
 
-def _stopped(played: Played, facts: Facts) -> Counter[int]:
-    """Return for how long each worker was stopped in the phase, or the part of it, ns."""
+def _stopped(played: Played, facts: Facts, shortest: int = 0) -> Counter[int]:
+    """Return for how long each worker was stopped in the phase, or the part of it, ns. :param shortest: shorter stops do not count."""
     stopped: Counter[int] = Counter()
     for worker, begin, end in played.truth.pauses:
+        if end - begin < shortest:
+            continue
         within = min(end, facts.end) - max(begin, facts.begin)
         stopped[worker] += max(within, 0)
     return stopped
 
 
 def _stops(played: Played) -> Iterator[Violation]:
-    """Beyond the limit ``stalled`` a run is generator-limited."""
+    """Beyond the limit ``stalled`` a run is generator-limited; stops of up to 50 ms are none (docs/decisions/049)."""
     workers = [worker for worker, _, _ in played.truth.pauses]
     # Two stops of a worker may overlap.
     if played.truth.killed or len(set(workers)) < len(workers):
@@ -198,7 +201,7 @@ def _stops(played: Played) -> Iterator[Violation]:
             continue
         limit = facts.profile.get("generator", {}).get("stalled", 0.1)
         duration = facts.phase_end - facts.phase.start
-        for worker, stopped in _stopped(played, facts).items():
+        for worker, stopped in _stopped(played, facts, STALL + UNNOTICED).items():
             if stopped > limit * duration + UNNOTICED:
                 share = f"{stopped / duration:.1%} of the phase"
                 text = f"worker {worker} was stopped for {share}, and the run is {outcome}"

@@ -253,22 +253,22 @@ def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
         most = facts.damaged + facts.heads
         return (facts.damaged, most, deliveries) if facts.heads_settled else None
     if metric == "sent" and facts.offered is not None:
-        slack = _error_of_the_end(facts)
+        slack = _error_of_times(facts)
         surely = sum(sent.at < facts.end - slack for sent in facts.messages)
         maybe = sum(sent.at < facts.end + slack for sent in facts.messages)
         return surely, maybe, offered
     return None
 
 
-def _error_of_the_end(facts: Facts) -> float:
-    """Return by how much the time at which a message was sent may be wrong, ns.
+def _error_of_times(facts: Facts) -> float:
+    """Return by how much the time at which a message was sent, or came, may be wrong, ns.
 
     Times are corrected by what is known of a clock after the load. Where they stay as a worker stamped them, it converted them by what was known
     before, and the offset may have changed since (docs/decisions/050).
     """
     within = facts.results["measurements"].get("withinHosts")
     if within is None or not within["complete"]:
-        return facts.error + 2
+        return facts.error + 1
     return facts.error + MOST_DRIFT * (facts.end - facts.phase.start) + MS
 
 
@@ -277,7 +277,8 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
     if not facts.subscriptions or not facts.copies or facts.bucket:
         return None
     shift = (whole or facts).shift
-    slack = shift * RESOLUTION + facts.error + 2
+    # Both the time of a delivery and the median are known up to the error of the clocks.
+    slack = shift * RESOLUTION + 2 * _error_of_times(facts)
     begin, end = facts.begin + shift, facts.end + shift
     if whole is not None:
         begin = -math.inf

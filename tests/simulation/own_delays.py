@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from simulation.facts import Facts
     from simulation.truth import Sent
 
+WINDOW: Final = 1_000
+"""Messages of a stream in flight, where a profile does not say (the default of the simulated kind)."""
+
 
 def reactions(facts: Facts) -> Iterator[tuple[Sent, int]]:
     """Yield each message with the instant from which it could be sent, ns. One that the client rejects itself waits for no room."""
-    window = facts.profile["driver"].get("maxPendingMessages") or math.inf
+    window = facts.profile["driver"].get("maxPendingMessages", WINDOW)
     answers: dict[int, list[int]] = defaultdict(list)
     for sent in sorted(facts.messages, key=lambda sent: (sent.at, sent.seq)):
         if sent.failed and sent.answered == sent.at:
@@ -29,7 +32,7 @@ def reactions(facts: Facts) -> Iterator[tuple[Sent, int]]:
         before = answers[sent.stream]
         room = sent.intended
         if len(before) >= window:
-            room = max(room, before[len(before) - int(window)])
+            room = max(room, before[len(before) - window])
         yield sent, min(room, sent.at)
         insort(before, 1 << 62 if sent.answered is None else sent.answered)
 
