@@ -154,13 +154,18 @@ class FaultySession:
         )  # fmt: skip
 
 
-def run_fault(fault: Fault, folder: Path) -> Seen:
-    """Run the session of a fault in an empty folder."""
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the variables of a session in this folder."""
     tests = Path(__file__).parents[1]
     paths = [tests, tests / "helpers", tests.parent, os.environ.get("PYTHONPATH")]
-    environment = {
+    return {
         "LOADTEST_MARK": os.urandom(16).hex(), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path),
     }  # fmt: skip
+
+
+def run_fault(fault: Fault, folder: Path) -> Seen:
+    """Run the session of a fault in an empty folder."""
+    environment = environment_of(folder)
     session = FaultySession(Project(folder, environment), fault, {**PROFILE, **fault.profile})
     if fault.holds_aggregation:
         environment["FAULT_HOLDS_AGGREGATION"] = "1"
@@ -174,7 +179,7 @@ def run_fault(fault: Fault, folder: Path) -> Seen:
                 fault.act(session)
             hit, slowness = time.monotonic(), slowdown()
             finished = session.project.finish(session.process)
-            _await_end(session)
+            await_end(session)
             ending = (time.monotonic() - hit) / max(slowness, slowdown())
             if fault.afterwards:
                 fault.afterwards(session, finished)
@@ -185,7 +190,7 @@ def run_fault(fault: Fault, folder: Path) -> Seen:
     return seen
 
 
-def _await_end(session: FaultySession) -> None:
+def await_end(session: FaultySession) -> None:
     """Give what a killed controller started the time to notice its end."""
     end = time.monotonic() + PATIENCE
     while session.project.survivors() and time.monotonic() < end:

@@ -57,7 +57,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert document == {
         name: value
         for name, value in json.loads(json.dumps(asdict(run))).items()
-        if name not in ("ended", "clocks", "within_hosts", "samples")
+        if name not in ("ended", "clocks", "within_hosts", "samples", "ended_services")
     }
     fit = ClockFit(
         line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True
@@ -65,6 +65,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ended = replace(
         run,
         ended=True,
+        ended_services=("service s.py exited with status 3",),
         clocks=(RunClock(worker="h1-1", host="h1", used=ClockLine(at=1, offset=2), fit=fit),),
     )
     ended.write(tmp_path)

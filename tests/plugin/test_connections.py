@@ -9,6 +9,8 @@ import pytest
 
 from pytest_loadtest.drivers.mqtt import mosquitto
 
+from .test_aggregate_again import aggregate
+
 if TYPE_CHECKING:
     from .projects import Project
 
@@ -126,8 +128,7 @@ workloads:
         if json.loads((path / "run.json").read_text())["connects_only"]
     )
     before = (idle / "results.json").read_text()
-    again = project.command("aggregate", str(idle))
-    assert again.returncode == 0
+    assert aggregate(project, idle).returncode == 0
     assert (
         json.loads((idle / "results.json").read_text())["measurements"]
         == json.loads(before)["measurements"]

@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
-HEAD = "import os, time, pytest\n"
+HEAD = "import os, time, unittest, pytest\n"
 GATE = '@pytest.mark.load("huge")\ndef test_{name}(load): load.assert_slo()\n'
 ORDINARY = """\
 @pytest.mark.parametrize("n", range(6))
@@ -137,6 +137,18 @@ def test_live_and_broken(load): load.start()
 
 @pytest.mark.load("huge")
 def test_last(load): ...
+
+def note(kind): open(f"{kind}-{os.environ['PYTEST_XDIST_WORKER']}", "x").close()
+
+@pytest.mark.load("huge", live=True)
+def test_function(load): note("function")
+
+class TestOfUnittest(unittest.TestCase):
+    def tearDown(self): note("method")
+
+    @pytest.mark.load("huge", live=True)
+    @pytest.mark.usefixtures("load")
+    def test_method(self): ...
 """
 
 
@@ -158,11 +170,14 @@ pytest.CallInfo.from_call = interrupted
 
 
 def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None:
-    """It is skipped, fails or hangs in another fixture, or never starts its load; later tests run."""
+    """It is skipped, fails or hangs in another fixture, or never starts its load; later tests run.
+
+    Only the lead runs a body, also that of a unittest.TestCase, which pytest does not call as a function.
+    """
     huge.write("conftest.py", ALARM)
     huge.write("test_one.py", HEAD + TROUBLED)
     run = huge.run("-n2")
-    assert run.outcomes == {"skipped": 1, "error": 7}
+    assert run.outcomes == {"skipped": 1, "error": 9}
     assert once(run)
     assert "worker gw1: it took no part" in run.out
     assert "not today" in run.out
@@ -170,6 +185,9 @@ def test_trouble_in_a_fixture_ends_only_its_own_load_test(huge: Project) -> None
     assert "Timeout" in run.out
     for name in ("test_live_and_broken", "test_never_started"):
         assert run.case(name).find("error") is not None
+    for name in ("test_function", "test_method"):  # no load was started
+        assert run.case(name).find("error") is not None
+    assert sorted(path.name for path in huge.path.glob("*-gw?")) == ["function-gw0", "method-gw0"]
 
 
 def test_a_load_test_that_is_collected_twice_runs_twice(huge: Project) -> None:
@@ -177,29 +195,6 @@ def test_a_load_test_that_is_collected_twice_runs_twice(huge: Project) -> None:
     assert huge.run("-n2", "--keep-duplicates", "test_one.py", "test_one.py").outcomes == {
         "error": 2
     }
-
-
-BODIES = """\
-import os, unittest
-def note(kind): open(f"{kind}-{os.environ['PYTEST_XDIST_WORKER']}", "x").close()
-
-@pytest.mark.load("huge", live=True)
-def test_function(load): note("function")
-
-class TestOfUnittest(unittest.TestCase):
-    def tearDown(self): note("method")
-
-    @pytest.mark.load("huge", live=True)
-    @pytest.mark.usefixtures("load")
-    def test_method(self): ...
-"""
-
-
-def test_only_the_lead_runs_the_body(huge: Project) -> None:
-    """Also of a unittest.TestCase, which pytest does not call as a function."""
-    huge.write("test_one.py", HEAD + BODIES)
-    assert huge.run("-n2").outcomes == {"error": 2}  # no load was started
-    assert sorted(path.name for path in huge.path.glob("*-gw?")) == ["function-gw0", "method-gw0"]
 
 
 def test_a_worker_that_crashed_in_an_ordinary_test_is_replaced(huge: Project) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -341,6 +342,36 @@ def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> Non
     )  # not in the last line where the worker that was cut off still complains after it
     assert "host h2 (worker h2-1) did not answer within 10 s" in run.out
     assert far_apart.survivors() == []
+
+
+def test_all_hosts_share_one_service_on_the_machine_of_the_controller(project: Project) -> None:
+    """Its process has the controller's clock; it is gone at the end, like everything of the project."""
+    hosts(project, h1=100_000)
+    project.profile("plain", rate=200)
+    project.write(
+        "service.py",
+        "import os, time\n"
+        "open('starts', 'a').write(f'{os.getpid()} {time.monotonic()}\\n')\n"
+        "print('ready')\n"
+        "time.sleep(1000)\n",
+    )
+    project.write(
+        "test_them.py",
+        "import sys, pytest\n"
+        "@pytest.fixture\n"
+        "def service(load_service, worker_id):\n"
+        "    started = load_service([sys.executable, 'service.py'], ready='ready')\n"
+        "    open(f'handle.{worker_id}', 'w').write(str(started.pid))\n"
+        "@pytest.mark.load('plain')\n"
+        "def test_it(load, service): ...\n",
+    )
+    run = project.run("--load-hosts", "hosts.yaml", "-n1")
+    assert run.outcomes == {"passed": 1}, run.out
+    (start,) = (project.path / "starts").read_text().splitlines()
+    pid, now = start.split()
+    assert float(now) < time.monotonic()  # that of h1 is a day ahead
+    handles = {path.name: path.read_text() for path in project.path.glob("handle.*")}
+    assert handles == {"handle.gw0": pid, "handle.h1-1": pid}
 
 
 def test_the_workers_of_a_host_connect_from_its_source_addresses(project: Project) -> None:
