@@ -392,7 +392,9 @@ def _run(world: World, simulation: Simulation, request: Any, folder: Path) -> st
 
     place: Any = run_controller
     place.SparkService = NumpyAggregation
-    controller = run_controller.RunController(Options(results=folder, root=folder), None)
+    # Worlds must not depend on the memory of the machine that plays them.
+    options = Options(results=folder, root=folder, force=True)
+    controller = run_controller.RunController(options, None)
     fleet = SimulatedFleet(world, simulation, controller)
     fleet.start(request)
     try:
