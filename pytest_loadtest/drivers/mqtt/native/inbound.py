@@ -311,5 +311,8 @@ class ArrivalColumns:
         """Return envelopes as a column. :param heads: the beginning of each body, or its token."""
         if self._reader is not None:
             return decode_digits(heads)
-        joined = b"".join([head.ljust(HEAD, b"\0") for head in heads])
+        joined = b"".join(heads)
+        if len(joined) != len(heads) * HEAD:
+            # Compact envelopes and foreign messages may be shorter than a head.
+            joined = b"".join([head.ljust(HEAD, b"\0") for head in heads])
         return np.frombuffer(joined, np.uint8).reshape(len(heads), HEAD)
