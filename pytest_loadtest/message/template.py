@@ -20,7 +20,7 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.token import TOKEN, encode_tokens
+from pytest_loadtest.message.token import TOKEN, encode_tokens, field_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -233,15 +233,10 @@ def check_pattern(pattern: Pattern, name: str, pointer: Pointer | None) -> None:
     written = "/" + "/".join(pointer)
     example = example_of(pattern)
     try:
-        value: Any = json.loads(example)
+        document = json.loads(example)
     except ValueError as error:
         raise UsageError(f"{name}: renders no JSON ({error}): {excerpt(example)}") from None
-    try:
-        for member in pointer:
-            value = value[int(member)] if isinstance(value, list) else value[member]
-    except (LookupError, TypeError, ValueError):
-        value = None
-    if value != "0" * TOKEN or TOKENS not in pattern.fields:
+    if field_at(document, pointer) != "0" * TOKEN or TOKENS not in pattern.fields:
         raise UsageError(f"{name}: {written} is not {{{{ envelope }}}}: {excerpt(example)}")
 
 

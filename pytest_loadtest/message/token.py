@@ -46,6 +46,17 @@ def parse_pointer(text: str) -> Pointer:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
 
 
+def field_at(document: object, pointer: Pointer) -> object:
+    """Return the field of a JSON document at a pointer; None if it has none."""
+    value: Any = document
+    try:
+        for name in pointer:
+            value = value[int(name)] if isinstance(value, list) else value[name]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return value
+
+
 def encode_tokens(heads: NDArray[np.uint8]) -> list[bytes]:
     """Return the tokens of envelopes. :param heads: ``(n, 32)`` uint8."""
     # 33 bytes are 44 digits: with one more byte for each envelope all are encoded in one call, and
@@ -112,9 +123,11 @@ class TokenReader:
             return first
         self._ambiguous = True
         try:
-            value: Any = json.loads(data[start:end])
-            for name in self._pointer:
-                value = value[int(name)] if isinstance(value, list) else value[name]
-            return data.find(value.encode(), first, end)
-        except (ValueError, LookupError, TypeError, AttributeError):
+            document = json.loads(data[start:end])
+        except ValueError:
             return -1
+        value = field_at(document, self._pointer)
+        if not isinstance(value, str):
+            return -1
+        # JSON may escape half of a surrogate pair, which UTF-8 cannot have.
+        return data.find(value.encode(errors="replace"), first, end)

@@ -106,7 +106,13 @@ def test_the_pointer_goes_through_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [{"a": FIRST, "b": SECOND}, {"ref": 5, "a": FIRST, "b": SECOND}, [FIRST, SECOND]]
+    "document",
+    [
+        {"a": FIRST, "b": SECOND},
+        {"ref": 5, "a": FIRST, "b": SECOND},
+        {"ref": "\ud800", "a": FIRST, "b": SECOND},
+        [FIRST, SECOND],
+    ],
 )
 def test_two_tokens_elsewhere_are_no_token(document: object) -> None:
     assert found(TokenReader(("ref",)), message(document)) == ""
