@@ -91,14 +91,13 @@ def _excluded(profile: Profile) -> Iterator[Problem]:
 
 
 def _client(profile: Profile) -> Iterator[Problem]:
+    able = []
+    for other in kinds().values():
+        if any(client.services for client in other.clients.values()):
+            able.append(other.name)
     kind = profile.driver.kind
-    if any(client.services for client in kind.clients.values()):
+    if kind.name in able:
         return
-    able = [
-        other.name
-        for other in kinds().values()
-        if any(client.services for client in other.clients.values())
-    ]
     remedy = f"write driver: {{name: {' or '.join(able)}}}"
     if profile.route is not None:
         message = f"route: the driver {kind.name} cannot send through a service"
@@ -118,6 +117,11 @@ def _templates(profile: Profile) -> Iterator[Problem]:
     if payload.templates and not any(payload.templates.values()):
         message = "payload.templates: no weight is above 0"
         yield Problem(("payload", "templates"), message, "write weights, as in {order.json: 3}")
+    for index, stage in enumerate(profile.stages):
+        if stage.message_size_distribution is not None:
+            key = "messageSizeDistribution"
+            message = f"{key}: has no effect, because payload makes the messages"
+            yield Problem(("stages", index, key), message, "remove it", at_key=True)
     for key in _BESIDE_TEMPLATES:
         if key in profile.model_fields_set:
             message = f"{spelling(key)}: has no effect, because payload makes the messages"

@@ -184,6 +184,13 @@ def test_a_payload_that_cannot_work_is_rejected(more: str, message: str) -> None
         profile.loads(templated(more), "p.yaml")
 
 
+def test_sizes_of_a_stage_are_rejected_beside_templates() -> None:
+    stages = 'stages: [{duration: 5s, messageSizeDistribution: {"100-200": 1}}]\n'
+    text = templated(TEMPLATE + stages).replace("testDuration: 5s\n", "")
+    with pytest.raises(ProfileError, match="messageSizeDistribution: has no effect, because"):
+        profile.loads(text, "p.yaml")
+
+
 def test_a_driver_without_templates_rejects_them() -> None:
     text = "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: loopback}\n"
     with pytest.raises(ProfileError, match="cannot send messages of a template"):
