@@ -81,8 +81,12 @@ def needs_counterfactual(played: Played) -> bool:
 
 
 def _reasons(played: Played) -> list[str]:
-    reasons: list[str] = (played.results or {}).get("verdict", {}).get("reasons", [])
-    return reasons
+    """Return the reasons of the verdict; of several workloads, those of each that is *generator-limited*."""
+    verdicts = [results["verdict"] for results, _ in documents(played)]
+    if "workloads" not in played.world.profile:
+        verdicts = verdicts[-1:]
+    limited = [verdict for verdict in verdicts if verdict["outcome"] == "generator-limited"]
+    return [reason for verdict in limited for reason in verdict["reasons"]]
 
 
 def _is_miss(reason: str) -> bool:
@@ -230,7 +234,17 @@ def _excused(played: Played, calm: Played) -> Iterator[Violation]:
         change = abs(values[0] - values[1])
         if other["outcome"] == "missed" and change <= TICKS + RESOLUTION * values[1]:
             text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {values[1]:.9g}"
-            yield Violation("blame.excused", text, DOUBT if _is_in_doubt(played, finding) else "")
+            yield Violation("blame.excused", text, _margin_of_excuse(played, finding, other))
+
+
+def _margin_of_excuse(played: Played, finding: Finding, other: Finding) -> str:
+    """Return why an excuse is right all the same.
+
+    What a late message waited counts as a whole, so that without it the message left at once, and not at the next tick.
+    """
+    if _excess(other) <= LATE:
+        return TICK
+    return DOUBT if _is_in_doubt(played, finding) else ""
 
 
 def _is_in_doubt(played: Played, finding: Finding) -> bool:

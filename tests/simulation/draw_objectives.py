@@ -52,7 +52,7 @@ WHOLE_RUN_ONLY: Final = ("foreign",)
 FEW: Final = 100
 """Messages of which one is more than the implicit bound on throughput allows to be late."""
 FEWEST: Final = 5
-"""Messages of a window: one in which none is due has no data."""
+"""Messages of a window, and of a stage with objectives: one in which none is due has no data."""
 TOO_FINE: Final = 0.04
 """Share of latencies with a percentile that has too few samples: *no data*."""
 
@@ -91,13 +91,13 @@ class Author:
         if "delays" in self._features and "hosts" in self._features and self._often():
             # Without a bound, no message may come early at all, which the clocks of other hosts can never show.
             slo["earliness"] = {"max": self._earliness()}
-        if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
-            # Of few messages the last one, still under way at the end, is a large share.
-            slo["throughput"] = percent(0.2)
         if "search" in self._features and self._often():
             self._rise(slo)
         if "tolerances" in self._features or self._hides_a_stop():
             self._tolerate(slo)
+        if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
+            # Of few messages the last one, still under way at the end, is a large share.
+            slo["throughput"] = percent(0.2)
         if "buckets" in self._features and load.buckets:
             self._buckets(slo)
         if "windows" in self._features:
@@ -109,7 +109,9 @@ class Author:
         for stage, (duration, messages) in zip(
             load.keys.get("stages", ()), load.stages, strict=False
         ):
-            if messages and "stage-objectives" in self._features and die.chance(0.5):
+            if not messages or (self._scales.calm and messages < FEWEST):
+                continue
+            if "stage-objectives" in self._features and die.chance(0.5):
                 section = self._section(messages, duration, whole_run=False)
                 if section:
                     stage["slo"] = section

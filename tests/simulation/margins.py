@@ -2,7 +2,8 @@
 
 Within one play:
 
-- :data:`DRAIN`: what comes in the two seconds in which workers learn that the drain is over may be counted or not: no rules about counts;
+- :data:`DRAIN`: what comes in the two seconds in which workers learn that the drain is over may be counted or not: no rules about counts,
+  also between two plays;
 - :data:`CLOCK`: a clock was set, or its stated error (docs/clocks.md) leaves open whether a bound holds;
 - :data:`ROUNDED`: the three digits of a histogram (docs/reference/results.md) leave it open.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import documents, facts_of
+from simulation.facts import all_facts, documents, facts_of
 from simulation.figures import RESOLUTION, figure
 from simulation.world import MS
 
@@ -63,6 +64,9 @@ def margin_between(played: Played, other: Played) -> str:
     """
     if _shift(played, other) > MEETING:
         return SHIFT
+    drain = margin_of_drains(played, other)
+    if drain:
+        return drain
     ours, theirs = dict(_findings(played)), dict(_findings(other))
     different = [key for key in {**ours, **theirs} if _outcome(ours, key) != _outcome(theirs, key)]
     used = set()
@@ -74,6 +78,13 @@ def margin_between(played: Played, other: Played) -> str:
             return ""
         used.add(margin)
     return ", ".join(sorted(used))
+
+
+def margin_of_drains(played: Played, other: Played) -> str:
+    """Return :data:`DRAIN` if something came at the end of a drain in one of the plays: in the other one it ended a little later."""
+    plays = (played, other)
+    is_open = any(not facts.settled for play in plays for facts in all_facts(play))
+    return DRAIN if is_open else ""
 
 
 def _shift(played: Played, other: Played) -> int:

@@ -314,9 +314,6 @@ class SimulatedTarget:
             head[8:16] ^= 0x5A
         copy.consumer = consumer
         copy.worker = route.inboxes[consumer].worker
-        if copy.foreign:
-            # Its stream counts another message, which this one is not.
-            copy.stream = copy.seq = -1
         self.truth.copies.append(copy)
         route.inboxes[consumer].arrive(copy, head)
 

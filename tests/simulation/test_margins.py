@@ -9,10 +9,19 @@ from typing import Any
 
 import pytest
 
-from simulation.margins import EDGE, FATE, SHIFT, TICK, at_an_edge, margin_between
+from simulation.margins import (
+    DRAIN,
+    EDGE,
+    FATE,
+    SHIFT,
+    TICK,
+    at_an_edge,
+    margin_between,
+    margin_of_drains,
+)
 from simulation.player import play
 from simulation.truth import Played, PlayedPhase, Truth
-from simulation.world import MS, SECOND, Fault, World
+from simulation.world import MS, SECOND, Fault, World, load_world
 
 
 def played(**finding: Any) -> Played:
@@ -55,6 +64,17 @@ def test_a_tick_explains_windows_if_it_explains_each_that_differs(
     missed = played(outcome="missed", **windows(("missed", 50), ("missed", observed)))
     assert margin_between(missed, played(**windows(("missed", 80), ("met", 9)))) == margin
     assert margin_between(missed, played(**windows(("met", 9), ("met", 9)))) == ""
+
+
+REGRESSIONS = Path(__file__).parent / "regressions"
+
+
+def test_what_comes_at_the_end_of_a_drain_is_open_between_two_plays(tmp_path: Path) -> None:
+    world = load_world(REGRESSIONS / "answers-at-the-end-of-a-drain.yaml")
+    at_the_end = play(world, tmp_path / "end")
+    before = play(replace(world, faults=()), tmp_path / "before")
+    assert margin_of_drains(at_the_end, before) == margin_of_drains(before, at_the_end) == DRAIN
+    assert margin_of_drains(before, before) == ""
 
 
 def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:

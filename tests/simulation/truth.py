@@ -43,7 +43,8 @@ class Copy:
 
     :param arrived: when it was in the kernel's buffer of the consumer's host. :param taken: when the engine took it; None: never.
     :param stamped: the stamp of its arrival, in true time: later than ``arrived`` where the client read late and the kernel merged.
-    :param damage: ``head``, ``body`` or None. :param foreign: it belongs to another run; ``stream`` and ``seq`` are -1 then.
+    :param damage: ``head``, ``body`` or None. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
+        ``seq`` are -1.
     """
 
     worker: int
