@@ -18,7 +18,7 @@ from simulation.blame import is_comparable, missed
 from simulation.coverage import objectives, workloads
 from simulation.dice import dice, percent, span
 from simulation.draw_objectives import COUNTS, LATENCIES
-from simulation.margins import margin_between, margin_of_drains
+from simulation.margins import margin_between
 from simulation.shrink import UNITS
 from simulation.violation import Violation
 from simulation.world import CONTROLLER, MS, Fault, World
@@ -259,7 +259,7 @@ LAWS: Final = (
     Law(name="a tighter bound", changed=tighter, broken=_no_longer_missed),
     Law(name="later deliveries", changed=later, broken=_no_longer_missed),
     Law(
-        name="later reads", changed=later_reads, broken=_no_longer_missed, margin=margin_of_drains
+        name="later reads", changed=later_reads, broken=_no_longer_missed, margin=margin_between
     ),
     Law(
         name="a perfect generator", changed=perfect, broken=_not_missed, margin=margin_between, share=1.0
