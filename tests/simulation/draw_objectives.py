@@ -86,7 +86,7 @@ class Author:
 
     def write(self) -> None:
         """Add ``slo`` to the keys of the workload, to some of its stages, ``abort`` and ``generator``."""
-        load, die = self._load, self._die
+        load = self._load
         slo = self._section(load.messages, load.duration)
         if "delays" in self._features and "hosts" in self._features and self._often():
             # Without a bound, no message may come early at all, which the clocks of other hosts can never show.
@@ -106,17 +106,21 @@ class Author:
             self._drift(slo)
         if slo:
             load.keys["slo"] = slo
-        for stage, (duration, messages) in zip(
-            load.keys.get("stages", ()), load.stages, strict=False
-        ):
-            if not messages or (self._scales.calm and messages < FEWEST):
-                continue
-            if "stage-objectives" in self._features and die.chance(0.5):
-                section = self._section(messages, duration, whole_run=False)
-                if section:
-                    stage["slo"] = section
+        if "stage-objectives" in self._features:
+            self._stages()
         if "abort" in self._features:
             self._abort()
+
+    def _stages(self) -> None:
+        """Bound some of the stages."""
+        fewest = FEWEST if self._scales.calm else 0
+        stages = zip(self._load.keys.get("stages", ()), self._load.stages, strict=False)
+        for stage, (duration, messages) in stages:
+            if messages <= fewest or not self._die.chance(0.5):
+                continue
+            section = self._section(messages, duration, whole_run=False)
+            if section:
+                stage["slo"] = section
 
     def _rise(self, slo: dict[str, Any]) -> None:
         """Bound a percentile that rises with the load, which is what a search is about."""

@@ -205,7 +205,9 @@ def true_clocks(world: World, played: Played) -> World | None:
 def _is_reversed(played: Played, other: Played) -> str:
     """Return whether an outcome, or without faults a count, is another one; a message at the edge of a fault may have another fate."""
     if {played.outcome, other.outcome} == {"met", "missed"}:
-        return f"{played.outcome}{missed(played)}, and {other.outcome} with true clocks{missed(other)}"
+        return (
+            f"{played.outcome}{missed(played)}, and {other.outcome} with true clocks{missed(other)}"
+        )
     return _other_counts(played, other) if _is_untied(played.world, played) else ""
 
 
@@ -258,14 +260,20 @@ def _counts(played: Played) -> dict[str, Any]:
 LAWS: Final = (
     Law(name="a tighter bound", changed=tighter, broken=_no_longer_missed),
     Law(name="later deliveries", changed=later, broken=_no_longer_missed),
+    Law(name="later reads", changed=later_reads, broken=_no_longer_missed, margin=margin_between),
     Law(
-        name="later reads", changed=later_reads, broken=_no_longer_missed, margin=margin_between
+        name="a perfect generator",
+        changed=perfect,
+        broken=_not_missed,
+        margin=margin_between,
+        share=1.0,
     ),
     Law(
-        name="a perfect generator", changed=perfect, broken=_not_missed, margin=margin_between, share=1.0
-    ),
-    Law(
-        name="true clocks", changed=true_clocks, broken=_is_reversed, margin=margin_between, share=OFTEN
+        name="true clocks",
+        changed=true_clocks,
+        broken=_is_reversed,
+        margin=margin_between,
+        share=OFTEN,
     ),
     Law(name="other workers", changed=other_workers, broken=_same),
     Law(name="other hosts", changed=other_hosts, broken=_same, margin=margin_between),
