@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import FINE, Due, rate_of, span_of
+from simulation.connecting import check_connecting
 from simulation.coverage import objectives
 from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
 from simulation.figures import (
@@ -62,6 +63,7 @@ def check_truth(played: Played) -> list[Violation]:
             found.append(Violation("open", "a clock was set", CLOCK))
         if facts.settled and not played.truth.killed:
             found += _counts(facts)
+            found += check_connecting(facts)
             found += _latencies(facts)
             found += _objectives(facts)
             found += _early_end(facts)
@@ -439,6 +441,8 @@ def _implicit(facts: Facts) -> Iterator[Violation]:
     if facts.subscriptions:
         wanted += [(metric, "max", "") for metric in ("loss", "corrupt", "silent", "foreign")]
         wanted.append(("throughput", "min", "ratio"))
+    if "connectRate" in facts.profile["driver"]:
+        wanted.append(("connectRate", "min", "ratio"))
     if "window" in facts.profile.get("slo", {}):
         wanted = [one for one in wanted if one[0] != "throughput"]
     for one in wanted:
