@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LOOK: Final = 1_200 * MS
 """ns: the controller sees the workers' counts, from which it tells the drain of a backlog, by so much later at most."""
 ROUNDING: Final = 1e-9
+IN_TIME: Final = ("throughput", "sent")
+"""Counts by the times of hosts (docs/howto/many-hosts.md, Clocks)."""
 FEWEST: Final = 10
 """Messages of a step of a search: what every one has an objective on, its throughput, is moved by a median (docs/decisions/004)."""
 
@@ -456,6 +458,10 @@ def _finding(
     metric, name = finding["metric"], f"{prefix}{finding['name']}"
     if metric in ("backlogDrain", "regression", "custom"):
         return
+    if metric in IN_TIME and not has_even_clocks(facts):
+        if finding["outcome"] != "no data":
+            yield Violation("clock", f"{name} is {finding['outcome']}, and a clock was set")
+        return
     if finding["name"].startswith("drift."):
         yield from _drift(facts, finding, name)
         return
@@ -671,12 +677,18 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
     if facts.damaged or facts.heads or facts.foreign:
         return  # It is left open whether a message that came damaged, or elsewhere, still waits.
     resumed = facts.phase.start + section["build"] + 2 * SECOND
-    answers = sorted(sent.answered or 0 for sent in facts.acked)
+    # A message waits in its subscriptions once the target has it.
+    stored = sorted(
+        max(sent.stored, sent.answered or 0) for sent in facts.acked if sent.stored is not None
+    )
     acked = {(sent.stream, sent.seq) for sent in facts.acked}
-    taken = sorted(copies[0].taken or 0 for key, copies in facts.copies.items() if key[:2] in acked)
+    # What has come to a paused or a slow client no longer waits in its subscription.
+    came = sorted(
+        copies[0].stamped or 0 for key, copies in facts.copies.items() if key[:2] in acked
+    )
 
     def waiting(at: int) -> int:
-        return bisect_right(answers, at) * facts.subscriptions - bisect_right(taken, at)
+        return bisect_right(stored, at) * facts.subscriptions - bisect_right(came, at)
 
     if finding["outcome"] == "met" and finding["maximum"] is not None:
         by = resumed + round(finding["maximum"])
