@@ -17,7 +17,7 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws, envelope
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
-from pytest_loadtest.message.route import IN_BODY, Carrier, Place
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
@@ -133,7 +133,7 @@ class PayloadPool:
     clamped: int
     checksum: bool
     of_topics: tuple[int, ...] = ()
-    place: Place = IN_BODY
+    place: EnvelopePlace = IN_BODY
     patterns: tuple[Pattern, ...] = ()
 
     @property
@@ -272,7 +272,7 @@ def build_pool(
     max_size: int | None,
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
-    place: Place = IN_BODY,
+    place: EnvelopePlace = IN_BODY,
 ) -> PayloadPool:
     """Make the payloads of a distribution or of one size, and those of the stages' own
     distributions.
@@ -343,7 +343,7 @@ def build_pattern_pool(
     patterns: Mapping[str, Sequence[Pattern]],
     weights: Mapping[str, int],
     max_size: int,
-    place: Place = IN_BODY,
+    place: EnvelopePlace = IN_BODY,
 ) -> PayloadPool:
     """Make the pool of rendered templates.
 

@@ -26,7 +26,7 @@ class Carrier(StrEnum):
 
 
 @record
-class Place:
+class EnvelopePlace:
     """The place of the envelope in a message.
 
     :param pointer: of ``Carrier.JSON``: the field that has the token.
@@ -41,17 +41,17 @@ class Place:
         return self.carrier
 
 
-IN_BODY: Final = Place(carrier=Carrier.BODY)
+IN_BODY: Final = EnvelopePlace(carrier=Carrier.BODY)
 """The place without a route."""
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> EnvelopePlace:
     """Read a place as in a profile: ``body``, or ``json:/meta/ref``.
 
     :raises ValueError: anything else.
     """
     if text.startswith(_JSON):
-        return Place(carrier=Carrier.JSON, pointer=parse_pointer(text.removeprefix(_JSON)))
+        return EnvelopePlace(carrier=Carrier.JSON, pointer=parse_pointer(text.removeprefix(_JSON)))
     if text == Carrier.BODY:
         return IN_BODY
     raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or body")
@@ -67,8 +67,8 @@ class Route:
 
     input: str
     output: str
-    sent: Place = IN_BODY
-    received: Place = IN_BODY
+    sent: EnvelopePlace = IN_BODY
+    received: EnvelopePlace = IN_BODY
 
     def input_name(self, topic: int) -> str:
         """Return the name of the topic that producers of this topic send to."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.route import Place
+    from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.message.token import Pointer
 
 HEADS: Final = "head"
@@ -220,7 +220,7 @@ def example_of(pattern: Pattern) -> bytes:
     return pattern.filled({**values, HEADS: b"", TOKENS: b"0" * TOKEN})
 
 
-def check_pattern(pattern: Pattern, name: str, place: Place) -> None:
+def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
     """Check where a pattern has its envelope.
 
     :param name: the template's, for errors.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
-from pytest_loadtest.message.route import IN_BODY, Place
+from pytest_loadtest.message.route import IN_BODY, EnvelopePlace
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.client import (  # pydantic reads it
     AnyKind,
@@ -292,7 +292,7 @@ class Profile(Section):
         return self.skew.buckets(self.topics) if self.skew else None
 
     @property
-    def sent_place(self) -> Place:
+    def sent_place(self) -> EnvelopePlace:
         """The place of the envelope in the messages that the run sends."""
         return IN_BODY if self.route is None else self.route.route().sent
 

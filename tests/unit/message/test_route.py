@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_loadtest.message.route import IN_BODY, Carrier, Place, Route, parse_place
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route, parse_place
 
 
 def test_the_number_of_the_topic_takes_its_place_in_the_names() -> None:
@@ -21,7 +21,7 @@ def test_names_without_a_place_for_the_number_stay() -> None:
 
 def test_places_of_envelopes_are_the_body_or_a_field_of_json() -> None:
     assert parse_place("body") == IN_BODY
-    field = Place(carrier=Carrier.JSON, pointer=("meta", "ref"))
+    field = EnvelopePlace(carrier=Carrier.JSON, pointer=("meta", "ref"))
     assert parse_place("json:/meta/ref") == field
 
 

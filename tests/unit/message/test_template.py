@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.route import IN_BODY, Carrier, Place, parse_place
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, parse_place
 from pytest_loadtest.message.template import (
     WIDTHS,
     Filler,
@@ -161,7 +161,7 @@ def test_a_message_without_a_template_is_json_of_its_size_with_the_token_at_the_
 ) -> None:
     shape = JsonShape(pointer)
     pattern = shape.pattern(size, b"x" * padding)
-    check_pattern(pattern, "a", Place(carrier=Carrier.JSON, pointer=pointer))
+    check_pattern(pattern, "a", EnvelopePlace(carrier=Carrier.JSON, pointer=pointer))
     message = pattern.filled({"envelope": b"~" * TOKEN})
     assert len(message) == pattern.size == max(size, shape.smallest)
 

@@ -11,7 +11,7 @@ import yaml
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import ProfileError, UsageError
-from pytest_loadtest.message.route import IN_BODY, Carrier, Place, Route
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route
 
 SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
 TEXT = """
@@ -44,8 +44,8 @@ def test_a_route_has_topics_and_places_of_envelopes() -> None:
     assert loaded.route.route() == Route(
         input="shop/orders/{topic}",
         output="shop/confirmed/{topic}",
-        sent=Place(carrier=Carrier.JSON, pointer=("meta", "ref")),
-        received=Place(carrier=Carrier.JSON, pointer=("order", "ref")),
+        sent=EnvelopePlace(carrier=Carrier.JSON, pointer=("meta", "ref")),
+        received=EnvelopePlace(carrier=Carrier.JSON, pointer=("order", "ref")),
     )
     assert SCHEMA.is_valid(yaml.safe_load(TEXT))
 
