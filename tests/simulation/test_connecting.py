@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_loadtest.fleet import workload_share
-from pytest_loadtest.plan.connecting import connect_times
 from simulation.connecting import check_connecting, connected_in_time
 from simulation.facts import all_facts
 from simulation.oracle import check_truth
@@ -77,16 +75,6 @@ def test_a_connection_that_begins_late_is_found(facts: Facts) -> None:
     late = replace(last, begun=last.begun + 1_000)
     wrong = replace(facts, connections=[*facts.connections[:-1], late])
     assert rules(list(check_connecting(wrong))) == {"connect"}
-
-
-def test_a_worker_that_paces_its_connections_as_if_it_were_alone_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def alone(start: int, rate: float, numbers: Any) -> Any:
-        return connect_times(start, rate, numbers // 2)
-
-    monkeypatch.setattr(workload_share, "connect_times", alone)
-    assert "connect" in rules(check_truth(play(connecting(), tmp_path)))
 
 
 def test_a_connection_is_in_time_before_the_next_one_would_be_due_and_the_median(
