@@ -562,11 +562,7 @@ IN_TIME: Final = ("sent", "throughput")
 
 
 def uneven_clocks(metric: str, measurements: Measurements) -> str:
-    """Explain why a latency, or what was in time, is unknown because a host's clock was set while
-    load ran; else ''.
-
-    :param metric: its name.
-    """
+    """Explain why a metric is unknown because a host's clock was set while load ran; else ''."""
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
@@ -578,9 +574,8 @@ def uneven_clocks(metric: str, measurements: Measurements) -> str:
 
 
 def clock_error(metric: str, measurements: Measurements) -> int:
-    """Return the bound on the error of a latency by the clocks of several hosts, ns.
-
-    It is 0 if one clock stamps both of its ends.
+    """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock
+    stamps both of its ends.
     """
     if metric in ONE_CLOCK:
         return 0
@@ -590,8 +585,7 @@ def clock_error(metric: str, measurements: Measurements) -> int:
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a bound is met; else ''.
 
-    :param value: the observed latency, ns; infinite for messages that never came, which no clock
-        makes earlier.
+    :param value: ns; infinite for messages that never came, which no clock makes earlier.
     """
     if objective.metric in IN_TIME:
         return uneven_clocks(objective.metric, measurements)
