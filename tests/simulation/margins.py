@@ -18,6 +18,8 @@ Between two plays:
   leave at ticks.
 - :data:`SHIFT`: a phase after the first began at another time, so that faults struck other messages: a stopped worker holds up the meeting
   before it.
+- :data:`REJECTS`: a client with ``blockIfQueueFull: false`` rejects messages that a late generator hands over at once, which excuses no
+  count (docs/decisions/049).
 - :data:`DOUBT`: when a delivery came that was read after a stop of its worker is unknown (docs/decisions/049), so a miss is excused if it
   could have come at once.
 """
@@ -45,7 +47,8 @@ CLOCK: Final = "a clock"
 ROUNDED: Final = "the resolution of histograms"
 DOUBT: Final = "what came in a stop"
 SHIFT: Final = "a phase that began later"
-MARGINS: Final = (TICK, EDGE, FATE, SHIFT, DOUBT, DRAIN, CLOCK, ROUNDED)
+REJECTS: Final = "messages that a client rejected"
+MARGINS: Final = (TICK, EDGE, FATE, SHIFT, REJECTS, DOUBT, DRAIN, CLOCK, ROUNDED)
 
 TICKS: Final = 2 * MS
 """ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
@@ -132,6 +135,8 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
     workload, stage, *_ = key
     if stage is None and not finding["bucket"] and _fate_decides(workload, finding, played, calm):
         return FATE
+    if stage is None and not finding["bucket"] and _rejects_decide(workload, finding, played, calm):
+        return REJECTS
     return ""
 
 
@@ -215,8 +220,24 @@ def _fate_decides(workload: str | None, finding: Finding, played: Played, other:
     if not 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET)):
         return False
     left_out = held_up(played, edge) | held_up(other, edge)
+    return _are_alike(workload, finding, (played, left_out), (other, left_out))
+
+
+def _rejects_decide(workload: str | None, finding: Finding, played: Played, other: Played) -> bool:
+    """Return whether an objective holds, or does not, in both plays alike without the messages that clients rejected themselves."""
+    rejected = [
+        {_key(sent) for sent in play.truth.sent if sent.failed and sent.answered == sent.at}
+        for play in (played, other)
+    ]
+    if not any(rejected):
+        return False
+    return _are_alike(workload, finding, (played, rejected[0]), (other, rejected[1]))
+
+
+def _are_alike(workload: str | None, finding: Finding, *plays: tuple[Played, set[Key]]) -> bool:
+    """Return whether an objective holds, or does not, in all plays alike. :param plays: each with the messages to leave out."""
     sides = set()
-    for play in (played, other):
+    for play, left_out in plays:
         facts = _facts(play, workload)
         if facts is None:
             return False
