@@ -23,7 +23,7 @@ KIND: Final = DriverKind(
         "library": Client(
             driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver",
             source_addresses=True,
-            services=True,
+            envelopes={"body": 0, "json": 0},
         )
     },
     checks="pytest_loadtest.drivers.loopback.settings:CHECKS",

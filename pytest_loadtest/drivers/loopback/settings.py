@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from pytest_loadtest.errors import Problem
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count, Duration, Section, spelling
 from pytest_loadtest.values.quantities import MILLISECOND
@@ -133,7 +134,7 @@ def _envelopes(profile: Profile) -> Iterator[Problem]:
     if route.sent != route.received:
         message = "route.envelope: the loopback sends inputs on unchanged, so in and out are one"
         yield Problem(("route", "envelope"), message, "write one place for both")
-    if route.sent is None:
+    if route.sent.carrier is Carrier.BODY:
         return
     for name in ("corrupt_header_every", "corrupt_body_every"):
         if getattr(profile.driver, name) is not None:

@@ -14,6 +14,7 @@ from pytest_loadtest.drivers.loopback.consumers import read_deliveries
 from pytest_loadtest.drivers.loopback.producers import Packer
 from pytest_loadtest.message import envelope
 from pytest_loadtest.message.payloads import build_pattern_pool
+from pytest_loadtest.message.route import parse_place
 from pytest_loadtest.message.template import render_template
 from pytest_loadtest.message.token import TokenReader
 from pytest_loadtest.testing.rig import mixed_pool, plain_pool
@@ -66,7 +67,7 @@ def test_tokens_of_templates_are_found_in_deliveries() -> None:
     """In messages of several sizes, with keys filled in; one without a token is foreign."""
     text = '{"note": "{{ text(integer(1, 9)) }}", "ref": "{{ envelope }}", "key": {{ key }}}'
     patterns = {"order.json": render_template(text, "order.json", seed=1, count=5)}
-    pool = build_pattern_pool(patterns, {"order.json": 1}, 1000)
+    pool = build_pattern_pool(patterns, {"order.json": 1}, 1000, parse_place("json:/ref"))
     payload = np.array([4, 0, 2], np.uint16)
     stream = np.array([3, 1, 2], np.int32)
     seq = np.array([7, 8, 9])
