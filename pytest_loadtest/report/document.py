@@ -64,7 +64,7 @@ class ProfileSection:
         route = self.document.get("route")
         if route is None:
             return None
-        return f"{route['input']} → service → {route['output']}"
+        return f"{route['input']} → service → {', '.join(route['output'])}"
 
 
 @record

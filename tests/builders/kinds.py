@@ -76,7 +76,7 @@ def everything() -> RunDocument:
 
 def through_a_service() -> RunDocument:
     """Return a run through a service that loses, doubles and reorders messages."""
-    route = {"input": "shop/orders/{topic}", "output": "shop/confirmed/{topic}", "envelope": {"in": "json:/ref", "out": "json:/ref"}}  # fmt: skip
+    route = {"input": "shop/orders/{topic}", "output": ["shop/confirmed/{topic}"], "envelope": {"in": "json:/ref", "out": "json:/ref"}}  # fmt: skip
     counts = {"lost": 9, "received": 99_991, "duplicates": 6, "out_of_order": 5, "foreign": 2}
     return document(
         {"duplicates": 0}, facts={"profile": {**FACTS.profile, "route": route}}, counts=counts

@@ -124,13 +124,16 @@ def _service(profile: Profile) -> Iterator[Problem]:
                 yield Problem(("driver", "service", key), message, remedy, at_key=True)
 
 
-def _envelopes(profile: Profile) -> Iterator[Problem]:
-    """Reject places of envelopes that the relay's service, which changes no message, cannot have,
-    and damage of which no message with a token has a proof.
+def _route(profile: Profile) -> Iterator[Problem]:
+    """Reject what the relay's service, which changes no message, cannot do, and damage of which no
+    message with a token has a proof.
     """
     if profile.route is None:
         return
     route = profile.route.route()
+    if len(route.output) > 1:
+        message = "route.output: the loopback sends each input on to one topic"
+        yield Problem(("route", "output"), message, "write one topic")
     if route.sent != route.received:
         message = "route.envelope: the loopback sends inputs on unchanged, so in and out are one"
         yield Problem(("route", "envelope"), message, "write one place for both")
@@ -144,4 +147,4 @@ def _envelopes(profile: Profile) -> Iterator[Problem]:
             yield Problem(("driver", key), message, remedy, at_key=True)
 
 
-CHECKS: Final = (_service, _envelopes)
+CHECKS: Final = (_service, _route)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 def workload(folder: Path, profile: Profile | None = None) -> WorkloadRun:
     profile = profile or loopback()
-    facts = BrokerFacts(name="relay", version="1", mode="url", url=f"{profile.driver.name}://127.0.0.1:9")
+    facts = BrokerFacts(
+        name="relay", version="1", mode="url", url=f"{profile.driver.name}://127.0.0.1:9"
+    )
     broker: Any = SimpleNamespace(facts=facts)
     return WorkloadRun(
         name="", part=Part(profile=profile), plan=made(profile), root=folder, nonce=1, test="t", source="p", run="r", workers=("a", "b"),

@@ -58,7 +58,7 @@ def test_the_time_at_the_target_is_shown_if_every_message_has_its_copies() -> No
         next(line for line in lines if line.startswith("  at target"))
         == "  at target  10.00 ms on average from send to arrival, then 40.0 µs of receive lag"
     )
-    routed = {**FACTS.profile, "route": {"input": "orders", "output": "confirmed"}}
+    routed = {**FACTS.profile, "route": {"input": "orders", "output": ["confirmed"]}}
     through = summary_lines(document(facts={"profile": routed}))
     assert "  route      orders → service → confirmed" in through
     (at_target,) = [line for line in through if line.startswith("  at target")]

@@ -52,6 +52,7 @@ def test_a_service_in_the_relay_has_the_words_of_the_example() -> None:
         ("route: {", "#", "driver.service: has no effect without route"),
         ("slow: 100, ", "", "driver.service.threads: has no effect without slow"),
         ("slow: 100, threads: 2", "slowBy: 1s", "driver.service.slowBy: has no effect without"),
+        ("output: confirmed", "output: [a, b]", "sends each input on to one topic"),
         ('"json:/ref"', '{in: "json:/a", out: "json:/b"}', "in and out are one"),
         ("service:", "corruptHeaderEvery: 3, service:", "damages more than the token"),
         ("service:", "corruptBodyEvery: 3, service:", "damages more than the token"),
