@@ -39,7 +39,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
             context, ("native", version("pytest-loadtest")), self._connect, kernel=None
         )
         self._producers = NativeMqttProducers(context, self._options)
-        self._arrivals = ArrivalColumns(checksum=context.checksum, reader=context.token_reader())
+        self._arrivals = ArrivalColumns(checksum=context.checksum, place=context.received_place)
         self._inbound = Inbound(self._options.version, self._arrivals)
 
     def _connect(
