@@ -130,6 +130,13 @@ class Engine:
         """The planned end of the phase, ns of the clock; a change may move it."""
         return self._end
 
+    @property
+    def boundary(self) -> int:
+        """The next planned instant at which a stage or the phase ends, ns of the clock."""
+        if not self._changes:
+            return self._end
+        return min(self._start + self._changes[0].at, self._end)
+
     def step(self, planned: int, now: int) -> int | None:
         """Do everything that is due.
 
@@ -339,7 +346,8 @@ def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:
     tick = now + TICK
     if due >= tick:
         return due
-    # In the last tick of a phase the message would be sent after the end, and count as too late.
-    if any(now < due < engine.end <= tick for engine in engines):
+    # In the last tick of a stage or a phase the message would be sent after the end, and count as
+    # too late.
+    if any(now < due < engine.boundary <= tick for engine in engines):
         return due
     return tick

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 # As many copies as were due have arrived; a moment more lets a late duplicate show itself. Several
 # collects of a worker fit in it.
 GRACE = 250_000_000
-# Some of those copies may be second ones, or of messages that were answered as failed, and as many
-# others still under way: wait until the target has been quiet for this long.
+# Exactly as many copies have arrived as were due, but some may be second ones, or of messages that
+# were answered as failed, and as many others still under way: wait until the target has been quiet
+# for this long.
 QUIET = 5_000_000_000
 # ns between two questions to the target, and how many times as long as it took to answer: its
 # answers cost CPU that deliveries need.
@@ -37,20 +38,30 @@ class Drain:
         topic.
     :param timeout: ns after the last worker stopped sending at which the phase ends in any case.
     :param can_ask: the target can tell what it has yet to deliver.
+    :param one_consumer: each subscription has one consumer, which sees all copies of a delivery.
     """
 
     def __init__(
-        self, phase: str, members: int, deliveries: int, timeout: int, *, can_ask: bool = False
+        self,
+        phase: str,
+        members: int,
+        deliveries: int,
+        timeout: int,
+        *,
+        can_ask: bool = False,
+        one_consumer: bool = True,
     ) -> None:
         self.phase = phase
         self._members = members
         self._deliveries = deliveries
         self._timeout = timeout
         self._can_ask = can_ask
+        self._one_consumer = one_consumer
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
         self._doubtful = False
+        self._hides = False
         self._settled_since: int | None = None
         self._ask_at = 0
         self._asking = False
@@ -73,13 +84,24 @@ class Drain:
         # A message that was answered as failed may be delivered all the same: its copy is not due,
         # and counts as if it were.
         self._doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
-        if sum(p.in_flight for p in reports) or received < due:
+        self._hides = received > due and not self._is_complete(reports)
+        if sum(p.in_flight for p in reports) or received < due or self._hides:
             self._complete = None
         elif self._complete is None or self._complete[1] != received:
             self._complete = (now, received)
         elif now - self._complete[0] >= (QUIET if self._doubtful else GRACE):
             return True
         return now - self._since >= self._timeout
+
+    def _is_complete(self, reports: Sequence[Progress]) -> bool:
+        """Return whether all due copies have arrived, even if as many of the others as possible are
+        second copies or of failed messages.
+        """
+        if not self._one_consumer:
+            return False  # Second copies at another consumer look like first ones.
+        received, due = self._counts
+        others = sum(p.repeats + p.failed * self._deliveries for p in reports)
+        return received - others >= due
 
     # --- the target's own answer
 
@@ -136,6 +158,8 @@ class Drain:
         end = self._since + self._timeout
         if received < due:
             reason = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
+        elif self._hides:
+            reason = "second copies may hide missing ones"
         elif self._doubtful and self._complete is not None:
             reason = "second copies may hide missing ones"
             end = min(end, self._complete[0] + QUIET)

@@ -149,8 +149,15 @@ class WorkloadRun(DescribedWorkload):
             # No target knows what a service has yet to send.
             known = profile.route is None
             can_ask = known and undelivered_function(profile.driver.name) is not None
-        subscriptions = self.plan.topology.subscriptions
-        return Drain(phase.name, len(self.workers), subscriptions, timeout, can_ask=can_ask)
+        topology = self.plan.topology
+        return Drain(
+            phase.name,
+            len(self.workers),
+            topology.subscriptions,
+            timeout,
+            can_ask=can_ask,
+            one_consumer=topology.consumers <= 1,
+        )
 
     def end_phase(
         self, reports: Sequence[PhaseFinished], spans: tuple[StageSpan, ...] = ()

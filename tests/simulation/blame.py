@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import span_of
@@ -33,6 +34,7 @@ UNNOTICED: Final = 5 * MS
 """ns: a loop that waits a little may not notice the first instants of a stop."""
 STALL: Final = 50 * MS
 LIMIT: Final = re.compile(r"\(generator\.(\w+)\)")
+OF_COPIES: Final = ("endToEndLatency", "lateness", "broadcastCompletion", "broadcastSpread")
 SEND_DELAY: Final = "sendDelayP99"
 """Keys of ``generator`` (docs/howto/read-a-verdict.md, Generator-limited), as reasons name them."""
 DEFAULT: Final = 100 * MS
@@ -236,18 +238,28 @@ def _is_in_doubt(played: Played, finding: Finding) -> bool:
 
     Nobody who stood still can know that it did not (docs/decisions/049, In doubt). A stop has consequences for as long again as it took.
     """
-    if finding["metric"] not in ("endToEndLatency", "lateness") or finding["bucket"]:
+    if finding["metric"] not in OF_COPIES or finding["bucket"]:
         return False
     for facts in all_facts(played):
         values, never = latencies(facts, finding["metric"])
-        lowest = [
-            min(value, 0) if _came_in_a_stop(played, copy) else value
-            for (_, copy), value in zip(facts.firsts(), values, strict=True)
-        ]
+        lowest, _ = latencies(_at_once(played, facts), finding["metric"])
         true = statistic_of(lowest, never, finding["statistic"], facts.error)
         if lowest != values and true is not None and true[0] <= (finding["maximum"] or 0):
             return True
     return False
+
+
+def _at_once(played: Played, facts: Facts) -> Facts:
+    """Return the facts as if each copy that waited for its worker had come when its message was due."""
+    copies = {}
+    for key, found in facts.copies.items():
+        first = found[0]
+        sent = facts.message(*key[:2])
+        if _came_in_a_stop(played, first):
+            earliest = min(sent.due or sent.intended, first.stamped or 0)
+            first = replace(first, stamped=earliest)
+        copies[key] = [first, *found[1:]]
+    return replace(facts, copies=copies)
 
 
 def _came_in_a_stop(played: Played, copy: Copy) -> bool:

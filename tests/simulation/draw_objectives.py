@@ -51,6 +51,8 @@ WHOLE_RUN_ONLY: Final = ("foreign",)
 
 FEW: Final = 100
 """Messages of which one is more than the implicit bound on throughput allows to be late."""
+FEWEST: Final = 5
+"""Messages of a window: one in which none is due has no data."""
 TOO_FINE: Final = 0.04
 """Share of latencies with a percentile that has too few samples: *no data*."""
 
@@ -332,6 +334,8 @@ class Author:
             return
         width = die.randint(1, min(seconds, 10))
         messages = load.messages * width / seconds
+        if self._scales.calm and messages < FEWEST:
+            return
         for metric in [metric for metric in slo if metric in WINDOWED and metric != "earliness"]:
             slo[metric] = self._bound(metric, messages, width * SECOND)
         if not any(metric in WINDOWED for metric in slo):

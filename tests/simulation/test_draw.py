@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from pytest_loadtest.profile import loads
+from simulation.asked import span_of
 from simulation.coverage import (
     ENOUGH,
     Coverage,
@@ -22,6 +23,7 @@ from simulation.coverage import (
     workloads,
 )
 from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SURVIVED, draw
+from simulation.draw_objectives import FEWEST
 from simulation.world import KINDS, SECOND, World, world_from
 
 SEEDS = range(1, 401)
@@ -160,6 +162,19 @@ def test_an_allowed_loss_often_leaves_the_maximum_of_what_came(thousand: list[Wo
         allows = any(str(slo.get(metric, "")).endswith("%") for metric in ("loss", "failed"))
         found += allows and "max" in slo.get("endToEndLatency", {}) and at_fault(world) == "both"
     assert found > 10
+
+
+def test_each_window_of_a_calm_world_has_messages(thousand: list[World]) -> None:
+    """An objective in windows has no data where none is due, and a calm world must be met."""
+    messages = []
+    for world in thousand:
+        for profile in workloads(world):
+            window = profile.get("slo", {}).get("window")
+            rate = profile.get("producerRate")
+            if world.tag == "calm" and window is not None and not isinstance(rate, str):
+                messages.append(rate * span_of(window) / SECOND)
+    assert messages
+    assert min(messages) >= FEWEST
 
 
 def test_a_feature_that_is_left_out_changes_nothing_else(worlds: list[World]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,23 @@ def test_no_message_due_in_the_last_tick_is_sent_after_the_end(tmp_path: Path) -
         folder.mkdir()
         run = drive(folder, rate=rate, seconds=0.05, start=SECOND)
         assert run.sent["sent"].max() < SECOND + SECOND // 20
+
+
+def test_no_message_due_in_the_last_tick_of_a_stage_is_sent_after_it(tmp_path: Path) -> None:
+    """A stage is judged like a phase."""
+    middle = SECOND // 40
+    for rate in range(1_100, 2_000, 70):
+        folder = tmp_path / str(rate)
+        folder.mkdir()
+        run = drive(
+            folder,
+            rate=rate,
+            seconds=0.05,
+            start=SECOND,
+            change=lambda phase: replace(phase, changes=(Change(at=0), Change(at=middle))),
+        )
+        first = run.sent["intended"] < SECOND + middle
+        assert run.sent["sent"][first].max() < SECOND + middle
 
 
 def test_a_report_counts_every_arrival_up_to_a_collect_before_it(tmp_path: Path) -> None:

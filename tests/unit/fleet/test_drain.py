@@ -52,6 +52,37 @@ def test_a_copy_that_may_hide_a_missing_one_prolongs_the_drain(sign: str) -> Non
     assert d.has_ended(doubtful, 1 + QUIET)
 
 
+@pytest.mark.parametrize("others", [{"repeats": 1}, {"failed": 1}])
+def test_a_wait_for_quiet_is_enough_if_all_that_was_due_arrived_without_the_others(
+    others: dict[str, int],
+) -> None:
+    """One copy more than due, and one that may be a second copy or of a failed message."""
+    d, reports = drain(), {"a": report(received=11, **others), "b": report()}
+    assert not d.has_ended(reports, 1)
+    assert d.has_ended(reports, 1 + QUIET)
+
+
+@pytest.mark.parametrize("others", [{"repeats": 2}, {"failed": 2}, {"repeats": 1, "failed": 1}])
+def test_more_copies_than_due_that_may_hide_a_missing_one_are_waited_for_until_the_deadline(
+    others: dict[str, int],
+) -> None:
+    """Two of 21 copies may be others, so 19 of 20 messages are certain."""
+    d, reports = drain(), {"a": report(received=11, **others), "b": report()}
+    assert not d.has_ended(reports, 1)
+    assert d.describe(1) == "second copies may hide missing ones, ends in 30 s"
+    assert not d.has_ended(reports, 30 * SECOND)
+    assert d.has_ended(reports, 30 * SECOND + 1)
+
+
+def test_more_copies_than_due_at_several_consumers_are_waited_for_until_the_deadline() -> None:
+    """A second copy at another consumer looks like a first one."""
+    d = Drain("measure", 2, 1, 30 * SECOND, one_consumer=False)
+    reports = {"a": report(), "b": report(received=11)}
+    assert not d.has_ended(reports, 1)
+    assert not d.has_ended(reports, 30 * SECOND)
+    assert d.has_ended(reports, 30 * SECOND + 1)
+
+
 def test_no_phase_ends_before_all_workers_report_in_it() -> None:
     """A worker without a report, or one that still reports the warm-up or sends, has not finished."""
     d = drain()
