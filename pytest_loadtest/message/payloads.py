@@ -79,7 +79,10 @@ class Filling:
     checksum: bool
 
     def body(self, size: int, head: int, number: int) -> bytes:
-        """Make the body of one payload: the bytes after its head. :param head: bytes of the head."""
+        """Make the body of one payload: the bytes after its head.
+
+        :param head: bytes of the head.
+        """
         tail = CHECKSUM if self.checksum else 0
         length = size - head - tail
         # the file fills no payload of a stage with another size
