@@ -40,7 +40,7 @@ def main() -> None:
             copies = 0 if is_due(options.lose, number) else 1
             copies += is_due(options.double, number)
             for _ in range(copies):
-                client.publish(topic, reply, qos=1)
+                client.publish(topic, reply, qos=1, properties=message.properties)
 
     taken = 0
 

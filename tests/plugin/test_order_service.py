@@ -29,7 +29,7 @@ topics: 4
 route:
   input: shop/orders/{{topic}}
   output: shop/confirmed/{{topic}}
-  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+  envelope: {envelope}
 {size}
 producerRate: 500
 testDuration: 4s
@@ -71,9 +71,10 @@ def write(
     client: str = "native",
     drain: str = "1min",
     size: str = "messageSize: 300",
+    envelope: str = '{in: "json:/meta/ref", out: "json:/order/ref"}',
     faults: tuple[str, ...] = (),
 ) -> None:
-    text = PROFILE.format(url=url, client=client, drain=drain, size=size)
+    text = PROFILE.format(url=url, client=client, drain=drain, size=size, envelope=envelope)
     project.write("profiles/orders.yaml", text)
     test = TEST.format(service=str(EXAMPLE / "orders_mqtt.py"), faults=faults)
     project.write("test_orders.py", test)
@@ -101,6 +102,64 @@ def test_what_the_service_loses_and_doubles_is_counted_exactly(
     assert document["verdict"]["outcome"] == "missed"
     counts = document["measurements"]["counts"]
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
+
+
+OUTSIDE = pytest.mark.parametrize("envelope", ["properties", "correlationData"])
+
+
+@OUTSIDE
+@pytest.mark.parametrize("client", ["native", "library"])
+def test_an_envelope_outside_of_the_body_goes_through_a_service(
+    project: Project, url: str, client: str, envelope: str
+) -> None:
+    """The template has no token; what the service loses and doubles is counted exactly."""
+    faults = ("--lose", "500", "--double", "700")
+    size = "payload: {template: order.json}"
+    write(project, url, client=client, drain="3s", size=size, envelope=envelope, faults=faults)
+    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
+    finished = project.run("-n2")
+    assert finished.ret == 1, finished.out
+    document = finished.documents["test_orders"]
+    counts = document["measurements"]["counts"]
+    assert (counts["received"], counts["lost"], counts["duplicates"]) == (1996, 4, 2)
+    assert (counts["foreign"], counts["corrupt"]) == (0, 0)
+    assert document["plan"]["meanSize"] == len('{"meta": {"ref": ') + 13 + len("}}")
+
+
+@OUTSIDE
+def test_orders_that_take_longer_and_overtake_each_other_are_counted(
+    project: Project, url: str, envelope: str
+) -> None:
+    """25 ms more for every 100th order: with one thread it is slow, with two it is out of order."""
+    size = "payload: {template: order.json}"
+    write(project, url, size=size, envelope=envelope, faults=("--slow", "100"))
+    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
+    slow = project.run("-n2").documents["test_orders"]["measurements"]
+    assert (slow["counts"]["lost"], slow["counts"]["outOfOrder"]) == (0, 0)
+    assert slow["latencies"]["endToEnd"]["maximum"] >= 25_000_000
+    write(project, url, size=size, envelope=envelope, faults=("--slow", "100", "--threads", "2"))
+    overtaken = project.run("-n2").documents["test_orders"]["measurements"]["counts"]
+    assert (overtaken["lost"], overtaken["duplicates"]) == (0, 0)
+    # Nothing overtakes the last order, and a stall of the machine may keep the others behind one.
+    assert 10 <= overtaken["outOfOrder"] <= 19
+
+
+def test_the_plan_says_where_the_envelope_travels(project: Project, url: str) -> None:
+    write(project, url, envelope="{in: correlationData, out: properties}")
+    finished = project.run("--load-plan")
+    places = "in correlationData (35 B beside the body), out properties (61 B beside the body)"
+    assert places in finished.out
+
+
+def test_a_template_with_a_token_that_travels_elsewhere_is_an_error_before_load(
+    project: Project, url: str
+) -> None:
+    write(project, url, size="payload: {template: order.json}", envelope="properties")
+    project.write("profiles/order.json", '{"n": {{ seq }},\n "ref": "{{ envelope }}"}')
+    finished = project.run("-n2")
+    assert finished.ret == 1
+    where = "order.json:2: has {{ envelope }}, and the envelope is in properties: remove it"
+    assert where in finished.out
 
 
 def test_a_service_reads_messages_of_a_template(project: Project, url: str) -> None:
@@ -138,7 +197,7 @@ def test_the_load_test_of_the_example_starts_broker_and_service(project: Project
     """As its README says, with a shorter load."""
     shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
     options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    finished = project.run("loadtests/", "-n2", *options)
+    finished = project.run("loadtests/test_orders.py", "-n2", *options)
     assert finished.ret == 0, finished.out
     counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
     assert (counts["sent"], counts["received"]) == (2000, 2000)
@@ -150,7 +209,7 @@ topics: 4
 route:
   input: orders-{{topic}}
   output: confirmed-{{topic}}
-  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+  envelope: properties
 payload: {{template: order.json}}
 producerRate: 500
 testDuration: 4s
@@ -164,34 +223,77 @@ import sys
 import pytest
 
 @pytest.fixture
-def orders(load_service, load_target):
+def orders(request, load_service, load_target):
     assert load_target.inputs[3] == "persistent://public/default/orders-3"
     assert load_target.outputs[3] == "persistent://public/default/confirmed-3"
     assert load_target.admin_url is not None
-    command = [sys.executable, {service!r}, "--url", "{{url}}", "--lose", "500", "--double", "700"]
+    command = [sys.executable, {service!r}, "--url", "{{url}}", *request.param]
     return load_service(command, ready="ready")
 
+def faulty(*faults):
+    return pytest.mark.parametrize("orders", [faults], ids=["-"], indirect=True)
+
+@faulty()
 @pytest.mark.load("native")
 def test_native(load, orders):
     load.assert_slo()
 
+@faulty()
 @pytest.mark.load("library")
 def test_library(load, orders):
+    load.assert_slo()
+
+@faulty("--lose", "500", "--double", "700")
+@pytest.mark.load("native")
+def test_losing(load, orders):
+    load.assert_slo()
+
+@faulty("--slow", "100")
+@pytest.mark.load("native")
+def test_slow(load, orders):
+    load.assert_slo()
+
+@faulty("--slow", "100", "--threads", "2")
+@pytest.mark.load("library")
+def test_overtaking(load, orders):
     load.assert_slo()
 """
 
 
 def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> None:
-    """The run starts one broker for both clients, and a service for each."""
+    """The run starts one broker for all tests, and a service for each. The envelope is a property."""
     require_jars(pulsar_jars.PULSAR)
     for client in ("native", "library"):
         project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
-    project.write("profiles/order.json", '{"meta": {"ref": "{{ envelope }}"}, "n": {{ seq }}}')
+    project.write("profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}')
     project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
     finished = project.run("-n2", "--load-broker-mode", "process")
     assert finished.ret == 1, finished.out
     counted = {}
     for name, document in finished.documents.items():
         counts = document["measurements"]["counts"]
+        assert (counts["foreign"], counts["corrupt"]) == (0, 0)
         counted[name] = (counts["received"], counts["lost"], counts["duplicates"])
-    assert counted == {"test_native": (1996, 4, 2), "test_library": (1996, 4, 2)}
+    assert counted == {
+        "test_native[-]": (2000, 0, 0),
+        "test_library[-]": (2000, 0, 0),
+        "test_losing[-]": (1996, 4, 2),
+        "test_slow[-]": (2000, 0, 0),
+        "test_overtaking[-]": (2000, 0, 0),
+    }
+    measured = {name: document["measurements"] for name, document in finished.documents.items()}
+    assert measured["test_slow[-]"]["latencies"]["endToEnd"]["maximum"] >= 25_000_000
+    assert measured["test_slow[-]"]["counts"]["outOfOrder"] == 0
+    assert 10 <= measured["test_overtaking[-]"]["counts"]["outOfOrder"] <= 19
+
+
+def test_the_load_test_on_pulsar_starts_broker_and_service(project: Project) -> None:
+    """As the README of the example says, with a shorter load."""
+    require_jars(pulsar_jars.PULSAR)
+    shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
+    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
+    tests = "loadtests/test_orders_pulsar.py"
+    finished = project.run(tests, "-n2", "--load-broker-mode", "process", *options)
+    assert finished.ret == 0, finished.out
+    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
+    assert (counts["sent"], counts["received"]) == (2000, 2000)
