@@ -76,8 +76,6 @@ class AnswerColumns:
 class ArrivedMessages:
     """Received messages, collected until they are taken: lists of one length.
 
-    Messages have neither key nor partition.
-
     :param checksum: bodies end in a checksum to verify.
     :param envelope_place: the place of their envelopes.
     :ivar place: place of the consumer.
@@ -85,6 +83,7 @@ class ArrivedMessages:
     :ivar payload: the whole body.
     :ivar carried: the value outside of the body that has the envelope; empty if the body has it.
     :ivar flags: ``Flag`` as the broker marked it.
+    :ivar order: the group in which order is judged; empty if it is one for all messages.
     """
 
     def __init__(self, *, checksum: bool = False, envelope_place: EnvelopePlace = IN_BODY) -> None:
@@ -97,6 +96,7 @@ class ArrivedMessages:
         self.payload: list[bytes] = []
         self.carried: list[bytes] = []
         self.flags: list[int] = []
+        self.order: list[int] = []
 
     def add(self, place: int, time: int, payload: Sequence[bytes]) -> None:
         """Add messages that one consumer received at one instant.
@@ -117,11 +117,13 @@ class ArrivedMessages:
         payload = self.payload
         carried = self.carried
         flag = self.flags
+        groups = self.order
         self.place = []
         self.time = []
         self.payload = []
         self.carried = []
         self.flags = []
+        self.order = []
         count = len(time)
         values = carried if self._envelope_place.outside else payload
         if self._tokens is not None:
@@ -137,7 +139,7 @@ class ArrivedMessages:
             heads=carried_heads(self._envelope_place.carrier, values),
             size=np.fromiter(map(len, payload), np.int32, count),
             time=np.array(time, np.int64),
-            order=np.zeros(count, np.int64),
+            order=np.array(groups, np.int64) if groups else np.zeros(count, np.int64),
             flags=flags,
         )
 

@@ -87,7 +87,8 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("bytes", _bytes(plan)))
     route = plan.profile.route
     if route is not None:
-        rows.append(("route", f"{route.input} through the service under test to {route.output}"))
+        outputs = " or ".join(route.output)
+        rows.append(("route", f"{route.input} through the service under test to {outputs}"))
         rows.append(("envelope", _envelope(plan.profile, route.route())))
     if plan.example:
         rows.append(("message", plan.example))

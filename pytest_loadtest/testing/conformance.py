@@ -430,7 +430,7 @@ def check_envelopes(subject: Subject) -> None:
     for carrier in subject.envelopes:
         place = parse_place("json:/meta/ref" if carrier == Carrier.JSON else carrier)
         topic = f"{subject.existing or 'kit'}-{carrier}"
-        route = Route(input=topic, output=topic, sent=place, received=place)
+        route = Route(input=topic, output=(topic,), sent=place, received=place)
         with rig(subject, placed_pool(place), route=route) as r:
             burst = r.send(200)
             r.until(partial(_has_all, r, 200), f"acked and received with the envelope in {place}")

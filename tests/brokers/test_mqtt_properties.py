@@ -119,7 +119,7 @@ def test_an_envelope_is_a_property_besides_others(
     made = subject(userProperties=2, topicAliasMaximum=5)
     found = parse_place(place)
     with rig(
-        made, placed_pool(found), route=Route(input="p", output="p", sent=found, received=found)
+        made, placed_pool(found), route=Route(input="p", output=("p",), sent=found, received=found)
     ) as r:
         burst = r.send(20)
         r.until(lambda: r.copies >= 20, "received")

@@ -183,7 +183,7 @@ class TestProperties:
         made = subject(broker, **given)
         place = parse_place("properties")
         name = f"persistent://public/default/{secrets.token_hex(4)}"
-        route = Route(input=name, output=name, sent=place, received=place)
+        route = Route(input=name, output=(name,), sent=place, received=place)
         with rig(made, placed_pool(place), route=route) as r:
             with_keys = "subscription_type" in given
             burst = keyed(r, 90, keys=20) if with_keys else r.burst(90)

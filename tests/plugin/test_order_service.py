@@ -265,7 +265,9 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> 
     require_jars(pulsar_jars.PULSAR)
     for client in ("native", "library"):
         project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
-    project.write("profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}')
+    project.write(
+        "profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}'
+    )
     project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
     finished = project.run("-n2", "--load-broker-mode", "process")
     assert finished.ret == 1, finished.out

@@ -17,7 +17,7 @@ from pytest_loadtest.wire.mqtt.fields import (
     MalformedPacket,
     decode_properties,
 )
-from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
+from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets, read_topics
 
 from .test_codec import PACKETS, PUBLISHES
 
@@ -64,6 +64,8 @@ def test_every_packet_is_read_once_and_in_order(packets: list[Packet], version: 
         if version == p.V5:
             properties = decode_properties(FieldReader(data[before:start]))
         found.append((qos, dup > 0, packet_id, properties, data[start:end]))
+    topics = [m.topic.encode() for m in packets if isinstance(m, p.Publish)]
+    assert read_topics(data, used) == topics
     assert found == [
         (m.qos, m.dup, m.packet_id, m.properties, m.payload)
         for m in packets
