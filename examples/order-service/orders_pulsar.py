@@ -38,8 +38,7 @@ def main() -> None:
             number, order = orders.get()
             if is_due(options.slow, number):
                 time.sleep(0.025)
-            copies = 0 if is_due(options.lose, number) else 1
-            copies += is_due(options.double, number)
+            copies = 1 - is_due(options.lose, number) + is_due(options.double, number)
             for _ in range(copies):
                 producer = confirmed[order.topic_name()]
                 producer.send_async(b"confirmed", lambda *_: None, properties=order.properties())
