@@ -125,12 +125,15 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
     else:
         margin = _margin_of_values(finding, other, played, calm)
     workload, stage, *_ = key
-    if margin or stage is not None or finding["bucket"]:
+    if margin or stage is not None or finding["bucket"] or finding["tenths"]:
         return margin
     return _margin_of_messages(workload, finding, played, calm)
 
 
 def _margin_of_values(finding: Finding, other: Finding, played: Played, calm: Played) -> str:
+    if finding["tenths"] and finding["tenths"]["unit"] == "ns":
+        pairs = [(finding["tenths"][part], other["tenths"][part]) for part in ("first", "last")]
+        return TICK if all(_is_close(*pair) for pair in pairs) else ""
     if finding["metric"] == "throughput":
         subscriptions = (played.results or {})["measurements"]["subscriptions"]
         counted = abs(finding["samples"] - other["samples"])
