@@ -25,6 +25,9 @@ GRACE = 250_000_000
 # were answered as failed, and as many others still under way: wait until the target has been quiet
 # for this long.
 QUIET = 5_000_000_000
+# More copies have arrived than were due, so some certainly are such ones, and a message may be
+# missing for each of them.
+LONG_QUIET = 30_000_000_000
 # ns between two questions to the target, and how many times as long as it took to answer: its
 # answers cost CPU that deliveries need.
 ASK_EVERY = 1_000_000_000
@@ -60,8 +63,7 @@ class Drain:
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
-        self._doubtful = False
-        self._hides = False
+        self._quiet = GRACE
         self._settled_since: int | None = None
         self._ask_at = 0
         self._asking = False
@@ -81,17 +83,23 @@ class Drain:
         self._counts = (received, due)
         if self._nothing_can_come(reports, now):
             return True
-        # A message that was answered as failed may be delivered all the same: its copy is not due,
-        # and counts as if it were.
-        self._doubtful = received > due or any(p.failed or p.has_second_copies for p in reports)
-        self._hides = received > due and not self._is_complete(reports)
-        if sum(p.in_flight for p in reports) or received < due or self._hides:
+        self._quiet = self._needed_quiet(reports)
+        if sum(p.in_flight for p in reports) or received < due:
             self._complete = None
         elif self._complete is None or self._complete[1] != received:
             self._complete = (now, received)
-        elif now - self._complete[0] >= (QUIET if self._doubtful else GRACE):
+        elif now - self._complete[0] >= self._quiet:
             return True
         return now - self._since >= self._timeout
+
+    def _needed_quiet(self, reports: Sequence[Progress]) -> int:
+        """Return how long nothing must arrive once as many copies have arrived as were due, ns."""
+        received, due = self._counts
+        if received > due:
+            return QUIET if self._is_complete(reports) else LONG_QUIET
+        # A message that was answered as failed may be delivered all the same: its copy is not due,
+        # and counts as if it were.
+        return QUIET if any(p.failed or p.has_second_copies for p in reports) else GRACE
 
     def _is_complete(self, reports: Sequence[Progress]) -> bool:
         """Return whether all due copies have arrived, even if as many of the others as possible are
@@ -158,11 +166,9 @@ class Drain:
         end = self._since + self._timeout
         if received < due:
             reason = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
-        elif self._hides:
+        elif self._quiet > GRACE and self._complete is not None:
             reason = "second copies may hide missing ones"
-        elif self._doubtful and self._complete is not None:
-            reason = "second copies may hide missing ones"
-            end = min(end, self._complete[0] + QUIET)
+            end = min(end, self._complete[0] + self._quiet)
         else:
             return None
         early = ", sooner if the target has none left" if self._can_ask else ""
