@@ -87,19 +87,14 @@ def _broker_files(broker: str | None) -> dict[Path, str]:
 
 
 def _service_files(broker: str | None) -> dict[Path, str]:
-    """Return a profile with a route, its template, its test, and the service unless the target
-    has one.
-    """
+    """Return a profile with a route, its test, and the service unless the target has one."""
     known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
     name = broker or _DRIVER.findall(_template("profile.yaml"))[0]
     if name not in known:
         raise UsageError(
             f"no service for {name} comes with the package: choose {' or '.join(known)}"
         )
-    files = {
-        Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml"),
-        Path("profiles/order.json"): _template("service/order.json"),
-    }
+    files = {Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml")}
     test = _TEST_OF_ROUTE
     service = shipped("services") / f"orders_{name}.py"
     if service.exists():
