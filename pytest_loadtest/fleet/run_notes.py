@@ -36,8 +36,8 @@ def route_notes(measurements: Measurements, profile: Profile) -> tuple[str, ...]
         return ()
     route = profile.route.route()
     outputs = ", ".join(route.output)
-    note = f"no message came on {outputs}: the service must have subscribed to {route.input} before"
-    note += " the load begins"
+    note = f"no message came on {outputs}: the service must have subscribed to {route.input}"
+    note += " before the load begins"
     astray = (counts.foreign or 0) + (counts.corrupt or 0)
     if astray:
         note = f"{counted(astray, 'message')} on {outputs} had no envelope of this run: the service must pass it on"
