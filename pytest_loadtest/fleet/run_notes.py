@@ -40,7 +40,8 @@ def route_notes(measurements: Measurements, profile: Profile) -> tuple[str, ...]
     note += " before the load begins"
     astray = (counts.foreign or 0) + (counts.corrupt or 0)
     if astray:
-        note = f"{counted(astray, 'message')} on {outputs} had no envelope of this run: the service must pass it on"
+        note = f"{counted(astray, 'message')} on {outputs} had no envelope of this run:"
+        note += " the service must pass it on"
         note += f" unchanged ({route.sent} of inputs, {route.received} of outputs)"
     return (note,)
 
