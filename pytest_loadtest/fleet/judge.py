@@ -215,7 +215,7 @@ def _disagreement(
     return disagreement(
         telemetry,
         measured.counts,
-        measured.subscriptions,
+        measured.fan_out,
         shared=routed or broker.get("mode") == "url",
         restarted=bool(broker.get("restarts")),
     )

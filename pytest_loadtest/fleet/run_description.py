@@ -99,6 +99,7 @@ class DescribedWorkload:
             rate=plan.rate,
             topics=topology.topics,
             subscriptions=topology.subscriptions,
+            outputs=topology.outputs,
             broadcasts=topology.broadcasts,
             ordered=profile.ordered,
             connections=opened_clients(plan),

@@ -153,7 +153,7 @@ class WorkloadRun(DescribedWorkload):
         return Drain(
             phase.name,
             len(self.workers),
-            topology.subscriptions,
+            topology.fan_out,
             timeout,
             can_ask=can_ask,
             one_consumer=topology.consumers <= 1,

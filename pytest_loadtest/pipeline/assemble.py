@@ -85,6 +85,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
+        outputs=run.outputs,
         counts=_counts(run, recorded, answers),
         bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
         latencies={
@@ -415,7 +416,7 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
     ]
     times = np.concatenate(columns, axis=1).astype(np.float64)
     planned = -(-run.duration // SECOND)
-    return Series.padded(planned, counted, extremes["second"], times, run.subscriptions)
+    return Series.padded(planned, counted, extremes["second"], times, run.fan_out)
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:

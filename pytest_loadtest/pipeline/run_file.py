@@ -129,6 +129,7 @@ class RunFile:
     :param rate: offered, msg/s.
     :param topics: their number.
     :param subscriptions: of each topic.
+    :param outputs: the deliveries due for each message on each of them.
     :param ordered: order is judged.
     :param connections: to be opened by all workers.
     :param connects_only: the run has connections and no messages.
@@ -165,6 +166,7 @@ class RunFile:
     rate: float
     topics: int
     subscriptions: int
+    outputs: int = 1
     broadcasts: bool
     ordered: bool
     connections: int = 0
@@ -210,6 +212,8 @@ class RunFile:
                 del document[key]
         if self.samples is None:
             del document["samples"]
+        if self.outputs == 1:
+            del document["outputs"]
         temporary = folder / f".{RUN_FILE}.tmp"
         temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
         temporary.replace(folder / RUN_FILE)

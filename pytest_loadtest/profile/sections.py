@@ -370,6 +370,10 @@ def _both(value: object) -> object:
     return {"in": value, "out": value} if isinstance(value, str) else value
 
 
+MOST_OUTPUTS: Final = 16
+"""The most outputs for each input: the pipeline keeps masks of messages that came once, twice …"""
+
+
 def _listed(value: object) -> object:
     """Return the list that a single name means."""
     return [value] if isinstance(value, str) else value
@@ -400,6 +404,8 @@ class RouteSection(Section):
     ] = Field(strict=False)
     """Topics that the service sends to, and the run's consumers read: one message for each message
     of the input topic with the same number. A list if an output may come on one of several."""
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = 1
+    """Number of messages that the service sends for each that it gets, on each subscription."""
     envelope: Annotated[
         EnvelopeSection, BeforeValidator(_both, json_schema_input_type=Place | EnvelopeSection)
     ] = EnvelopeSection()

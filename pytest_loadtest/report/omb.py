@@ -136,7 +136,7 @@ def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
         length = min(end, measured.duration / 1e9) - start
         acked = sum(series.acked[start:end])
         received = sum(series.received[start:end])
-        waiting += acked * measured.subscriptions - received
+        waiting += acked * measured.fan_out - received
         fields["publishRate"].append(acked / length)
         fields["publishErrorRate"].append(None if unacknowledged else 0.0)
         fields["consumeRate"].append(received / length)

@@ -87,7 +87,10 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     route = plan.profile.route
     if route is not None:
         outputs = " or ".join(route.output)
-        rows.append(("route", f"{route.input} through the service under test to {outputs}"))
+        text = f"{route.input} through the service under test to {outputs}"
+        if route.outputs > 1:
+            text += f", {route.outputs} outputs for each input"
+        rows.append(("route", text))
     if plan.example:
         rows.append(("message", plan.example))
     if plan.turns is not None:
@@ -199,7 +202,7 @@ def _bytes(plan: Plan) -> str:
     if out > mean * 1.001:
         rate += " at the highest rate"
     subscriptions = plan.topology.subscriptions
-    text = f"{rate}, {_decimal(mean * 3600)}B per hour out; {subscriptions} × that in"
+    text = f"{rate}, {_decimal(mean * 3600)}B per hour out; {plan.topology.fan_out} × that in"
     if plan.topology.broadcasts:
         deliveries = format_rate(plan.rate * subscriptions).replace("msg/s", "deliveries/s")
         bits = _decimal(plan.needs.delivered * 8)

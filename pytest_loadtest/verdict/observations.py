@@ -312,7 +312,7 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
         return Observation(measurements.throughput, counts.received_in_time, basis)
     if not counts.offered:
         return Observation(None, 0, "nothing was offered")
-    share = counts.received_in_time / (counts.offered * measurements.subscriptions)
+    share = counts.received_in_time / (counts.offered * measurements.fan_out)
     return Observation(share, counts.received_in_time, basis)
 
 
@@ -352,7 +352,7 @@ def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, st
         "corrupt": counts.corrupt,
         "foreign": counts.foreign,
     }
-    return receiving[metric], counts.acked * measurements.subscriptions, "deliveries"
+    return receiving[metric], counts.acked * measurements.fan_out, "deliveries"
 
 
 def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
@@ -365,7 +365,7 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
         return _latency(objective, measurements)
     if objective.metric == "throughput":
         return _bucket_throughput(objective, part, measurements)
-    due = part.acked * measurements.subscriptions
+    due = part.acked * measurements.fan_out
     if not due:
         return Observation(None, 0, NOT_DUE)
     basis = f"{exact(part.lost)} of {exact(due)} deliveries"
@@ -379,7 +379,7 @@ def _bucket_throughput(
     if not part.received:
         return Observation(None, 0, NOT_RECEIVED)
     seconds = measurements.duration / 1e9
-    deliveries = part.received_in_time / measurements.subscriptions
+    deliveries = part.received_in_time / measurements.fan_out
     rate = deliveries / seconds
     value = rate if objective.unit == "msg/s" else deliveries / part.offered
     basis = f"{format_rate(rate)} of {format_rate(part.offered / seconds)} offered"

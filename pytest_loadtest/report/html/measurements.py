@@ -160,12 +160,15 @@ def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:
         caption += f"; corrupt: only {checked} were checked"
     deliveries = None
     if measured.subscriptions:
-        deliveries = measured.count("acked") * measured.subscriptions
+        deliveries = measured.count("acked") * measured.fan_out
     else:
         caption += "; nothing subscribes in this run"
+    due = "deliveries: acked × subscriptions"
+    if measured.outputs > 1:
+        due += f" × {measured.outputs} outputs"
     rows = [
         *_count_rows(measured, inbound=False),
-        ("due", count_text(deliveries), "deliveries: acked × subscriptions"),
+        ("due", count_text(deliveries), due),
         *_count_rows(measured, inbound=True),
     ]
     return Table(caption=caption, head=("what", "count", "meaning"), align="<><", rows=rows)

@@ -222,3 +222,14 @@ def test_aliases_of_topics_exclude_several_outputs() -> None:
     text = wrong(("shop/confirmed/{topic}", "['yes/{topic}', 'no/{topic}']"), aliased)
     assert "topicAliasMaximum: order is judged for each topic of route.output" in text
     profile.loads(TEXT.replace(*aliased), "p.yaml")
+
+
+def test_several_outputs_are_due_for_each_input() -> None:
+    loaded = profile.loads(TEXT.replace("  envelope", "  outputs: 3\n  envelope"), "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.outputs == 3
+
+
+@pytest.mark.parametrize("number", ["0", "17", "1.5"])
+def test_a_number_of_outputs_that_cannot_be_counted_is_rejected(number: str) -> None:
+    assert "route.outputs" in wrong(("  envelope", f"  outputs: {number}\n  envelope"))
