@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.token import TokenReader
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class DriverContext:
         broker with them. A driver that changes policies at the broker leaves
         those alone that would replace one of them.
     :param route: the topics of a service under test, which replace those of the run; only for
-        clients with ``Client.services``.
+        clients with ``Client.envelopes``.
     """
 
     target: TargetAddress
@@ -97,9 +98,9 @@ class DriverContext:
 
     def token_reader(self) -> TokenReader | None:
         """Return what finds the tokens of received messages; None: the envelope begins the body."""
-        if self.route is None or self.route.received is None:
+        if self.route is None or self.route.received.carrier is not Carrier.JSON:
             return None
-        return TokenReader(self.route.received)
+        return TokenReader(self.route.received.pointer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,11 @@ class Client:
     :param spreads: on this machine many connections come from several addresses of 127.0.0.0/8.
     :param source_addresses: the driver connects from the addresses in
         :attr:`~pytest_loadtest.drivers.base.DriverContext.sources`.
-    :param services: the driver can test a service: it uses the topics of
-        :attr:`~pytest_loadtest.drivers.base.DriverContext.route`, reads tokens, and sends what
-        ``whole_payloads`` returns.
+    :param envelopes: the driver can test a service: it uses the topics of
+        :attr:`~pytest_loadtest.drivers.base.DriverContext.route`, and sends what ``whole_payloads``
+        returns. Each part of a message in which it writes and reads the envelope (the values of
+        :class:`~pytest_loadtest.message.route.Carrier`) → the bytes that this adds to the body.
+        Empty: it cannot.
     """
 
     driver: Reference
@@ -46,7 +48,7 @@ class Client:
     setup_time: int = 1_000_000
     spreads: bool = False
     source_addresses: bool = False
-    services: bool = False
+    envelopes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,11 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws, envelope
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
-from pytest_loadtest.message.template import Filler
+from pytest_loadtest.message.template import Filler, JsonShape
 from pytest_loadtest.values.quantities import parse_size
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
-    from pytest_loadtest.message.template import JsonShape, Pattern
+    from pytest_loadtest.message.template import Pattern
 
 
 CHECKSUM: Final = 4
@@ -120,9 +121,8 @@ class PayloadPool:
     :param clamped: number of payloads whose size was moved to the envelope's or the target's limit.
     :param of_topics: by topic, the index of the only size bucket of its messages; empty if topics
         do not differ.
-    :param patterns: the payloads with their fields left open; empty: a binary envelope begins each
-        payload, and the same body follows.
-    :param shape: of patterns that are made at the first access; None: there are none.
+    :param place: the place of the envelope in each message.
+    :param patterns: the payloads with their fields left open; empty: there is no template.
     """
 
     filling: Filling
@@ -133,8 +133,8 @@ class PayloadPool:
     clamped: int
     checksum: bool
     of_topics: tuple[int, ...] = ()
+    place: EnvelopePlace = IN_BODY
     patterns: tuple[Pattern, ...] = ()
-    shape: JsonShape | None = None
 
     @property
     def mean_size(self) -> float:
@@ -184,12 +184,16 @@ class PayloadPool:
 
     @cached_property
     def filler(self) -> Filler | None:
-        """The maker of messages from the patterns; None if there are none."""
-        if self.shape is None:
-            return Filler(self.patterns) if self.patterns else None
+        """The maker of messages with fields; None: a message is its envelope, if the body has it,
+        and one of ``bodies``.
+        """
+        if self.patterns:
+            return Filler(self.patterns)
+        if self.place.carrier is not Carrier.JSON:
+            return None
         sizes = self.sizes.tolist()
         padding = map(self.filling.text, sizes, count())
-        return Filler(tuple(map(self.shape.pattern, sizes, padding)))
+        return Filler(tuple(map(JsonShape(self.place.pointer).pattern, sizes, padding)))
 
     @cached_property
     def choices(self) -> tuple[draws.WeightedChoice, ...]:
@@ -268,7 +272,7 @@ def build_pool(
     max_size: int | None,
     per_bucket: int = 1,
     more: Sequence[Sequence[Bucket]] = (),
-    shape: JsonShape | None = None,
+    place: EnvelopePlace = IN_BODY,
 ) -> PayloadPool:
     """Make the payloads of a distribution or of one size, and those of the stages' own
     distributions.
@@ -287,7 +291,7 @@ def build_pool(
         bodies are random.
     :param more: distributions of stages. The pool has the buckets of all; buckets with the same key
         are one.
-    :param shape: as in :class:`PayloadPool`.
+    :param place: as in :class:`PayloadPool`.
     :raises ValueError: a size, or a whole range, that cannot be sent; no weight; too many buckets
         or payloads; a file of another size.
     """
@@ -331,18 +335,22 @@ def build_pool(
         bucket_names=tuple(bucket.name for bucket in union),
         clamped=limits.moved,
         checksum=checksum,
-        shape=shape,
+        place=place,
     )
 
 
 def build_pattern_pool(
-    patterns: Mapping[str, Sequence[Pattern]], weights: Mapping[str, int], max_size: int
+    patterns: Mapping[str, Sequence[Pattern]],
+    weights: Mapping[str, int],
+    max_size: int,
+    place: EnvelopePlace = IN_BODY,
 ) -> PayloadPool:
     """Make the pool of rendered templates.
 
     :param patterns: the patterns of each template, by its name; each template is a size bucket.
     :param weights: of the templates.
     :param max_size: the target's limit on a whole payload, bytes.
+    :param place: as in :class:`PayloadPool`.
     :raises ValueError: too many payloads; one that is larger than the limit.
     """
     counts = [len(each) for each in patterns.values()]
@@ -364,6 +372,7 @@ def build_pattern_pool(
         bucket_names=tuple(patterns),
         clamped=0,
         checksum=False,
+        place=place,
         patterns=tuple(pattern for each in patterns.values() for pattern in each),
     )
 

@@ -5,30 +5,56 @@ to, to those that consumers read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import Final
 
-from pytest_loadtest.message.token import parse_pointer
-
-if TYPE_CHECKING:
-    from pytest_loadtest.message.token import Pointer
+from pytest_loadtest.message.token import Pointer, format_pointer, parse_pointer
+from pytest_loadtest.values.records import record
 
 TOPIC: Final = "{topic}"
 """Stands for the number of the topic in the names of a route."""
-BODY: Final = "body"
 _JSON: Final = "json:"
 
 
-def parse_place(text: str) -> Pointer | None:
-    """Read where a message has its envelope: ``body``, at its beginning in binary form, which is
-    None; or ``json:/meta/ref``, as a token in this field.
+class Carrier(StrEnum):
+    """The part of a message that has its envelope."""
+
+    BODY = "body"
+    """The beginning of the body, in binary form."""
+    JSON = "json"
+    """A field of the body, which is JSON, as a token."""
+
+
+@record
+class EnvelopePlace:
+    """The place of the envelope in a message.
+
+    :param pointer: of ``Carrier.JSON``: the field that has the token.
+    """
+
+    carrier: Carrier
+    pointer: Pointer = ()
+
+    def __str__(self) -> str:
+        if self.carrier is Carrier.JSON:
+            return _JSON + format_pointer(self.pointer)
+        return self.carrier
+
+
+IN_BODY: Final = EnvelopePlace(carrier=Carrier.BODY)
+"""The place without a route."""
+
+
+def parse_place(text: str) -> EnvelopePlace:
+    """Read a place as in a profile: ``body``, or ``json:/meta/ref``.
 
     :raises ValueError: anything else.
     """
-    if text == BODY:
-        return None
-    if not text.startswith(_JSON):
-        raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or {BODY}")
-    return parse_pointer(text.removeprefix(_JSON))
+    if text.startswith(_JSON):
+        return EnvelopePlace(carrier=Carrier.JSON, pointer=parse_pointer(text.removeprefix(_JSON)))
+    if text == Carrier.BODY:
+        return IN_BODY
+    raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or body")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +65,13 @@ class Route:
         each.
     :param output: likewise the names of the topics that consumers read; an output may come on any
         of them.
-    :param sent, received: the field that has the token in messages to the service and in those of
-        the service; None: the binary envelope begins the body.
+    :param sent, received: the place in messages to the service, and in those of the service.
     """
 
     input: str
     output: tuple[str, ...]
-    sent: Pointer | None = None
-    received: Pointer | None = None
+    sent: EnvelopePlace = IN_BODY
+    received: EnvelopePlace = IN_BODY
 
     def input_name(self, topic: int) -> str:
         """Return the name of the topic that producers of this topic send to."""

@@ -20,6 +20,7 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.token import TOKEN, encode_tokens, field_at
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.message.token import Pointer
 
 HEADS: Final = "head"
@@ -218,26 +220,24 @@ def example_of(pattern: Pattern) -> bytes:
     return pattern.filled({**values, HEADS: b"", TOKENS: b"0" * TOKEN})
 
 
-def check_pattern(pattern: Pattern, name: str, pointer: Pointer | None) -> None:
+def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
     """Check where a pattern has its envelope.
 
     :param name: the template's, for errors.
-    :param pointer: the field that must have the token; None: the binary envelope begins the body.
     :raises UsageError: it has none, or has it elsewhere, or is no JSON.
     """
-    if pointer is None:
+    if place.carrier is Carrier.BODY:
         if TOKENS in pattern.fields:
             needed = 'route: {envelope: "json:/meta/ref"}'
             raise UsageError(f"{name}: has {{{{ envelope }}}}, which needs {needed}")
         return
-    written = "/" + "/".join(pointer)
     example = example_of(pattern)
     try:
         document = json.loads(example)
     except ValueError as error:
         raise UsageError(f"{name}: renders no JSON ({error}): {excerpt(example)}") from None
-    if field_at(document, pointer) != "0" * TOKEN or TOKENS not in pattern.fields:
-        raise UsageError(f"{name}: {written} is not {{{{ envelope }}}}: {excerpt(example)}")
+    if field_at(document, place.pointer) != "0" * TOKEN or TOKENS not in pattern.fields:
+        raise UsageError(f"{name}: {place} is not {{{{ envelope }}}}: {excerpt(example)}")
 
 
 def excerpt(message: bytes) -> str:

@@ -46,6 +46,12 @@ def parse_pointer(text: str) -> Pointer:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/"))
 
 
+def format_pointer(pointer: Pointer) -> str:
+    """Return the text of a pointer, as :func:`parse_pointer` reads it."""
+    parts = [part.replace("~", "~0").replace("/", "~1") for part in pointer]
+    return "/" + "/".join(parts)
+
+
 def field_at(document: object, pointer: Pointer) -> object:
     """Return the field of a JSON document at a pointer; None if it has none."""
     value: Any = document

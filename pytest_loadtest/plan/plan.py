@@ -17,6 +17,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import PayloadPool, build_pattern_pool, build_pool
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.message.template import (
     check_pattern,
@@ -217,7 +218,7 @@ def profile_pool(profile: Profile, files: Mapping[str, bytes] | None = None) -> 
         max_size=profile.max_message_size,
         per_bucket=profile.payloads_per_bucket,
         more=[stage.buckets for stage in profile.stages if stage.buckets],
-        shape=profile.json_shape,
+        place=profile.sent_place,
     )
     return skewed_pool(profile, pool)
 
@@ -236,7 +237,7 @@ def _rendered_pool(
 
     :raises UsageError: one is wrong, with its line.
     """
-    pointer = None if profile.route is None else profile.route.route().sent
+    place = profile.sent_place
     patterns: dict[str, tuple[Pattern, ...]] = {}
     for number, name in enumerate(payload.weights):
         named = name or "payload.template"
@@ -247,13 +248,13 @@ def _rendered_pool(
         seed = draws.subkey(profile.seed, number)
         rendered = render_template(text, named, seed=seed, count=payload.pool)
         for pattern in rendered:
-            check_pattern(pattern, named, pointer)
-        if pointer is None:
+            check_pattern(pattern, named, place)
+        if place.carrier is Carrier.BODY:
             rendered = tuple(map(with_head, rendered))
         patterns[named] = rendered
     weights = dict(zip(patterns, payload.weights.values(), strict=True))
     try:
-        return build_pattern_pool(patterns, weights, profile.max_message_size)
+        return build_pattern_pool(patterns, weights, profile.max_message_size, place)
     except ValueError as error:
         raise UsageError(f"payload: {error}") from None
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pytest_loadtest.message.payloads import MAX_PAYLOADS
+from pytest_loadtest.message.route import IN_BODY, EnvelopePlace
 from pytest_loadtest.message.samples import WIDTH
-from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile.client import (  # pydantic reads it
     AnyKind,
     ClientSettings,  # pydantic reads it
@@ -292,12 +292,9 @@ class Profile(Section):
         return self.skew.buckets(self.topics) if self.skew else None
 
     @property
-    def json_shape(self) -> JsonShape | None:
-        """The JSON of messages that have a token and no template; None: others."""
-        if self.route is None or self.payload is not None:
-            return None
-        sent = self.route.route().sent
-        return None if sent is None else JsonShape(sent)
+    def sent_place(self) -> EnvelopePlace:
+        """The place of the envelope in the messages that the run sends."""
+        return IN_BODY if self.route is None else self.route.route().sent
 
     @property
     def peak_search(self) -> bool:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import kinds
-from pytest_loadtest.message.route import TOPIC
+from pytest_loadtest.message.route import TOPIC, Carrier
 from pytest_loadtest.message.samples import WIDTH
+from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile import traffic
 from pytest_loadtest.profile.fields import spelling
 
@@ -130,7 +131,7 @@ def _excluded(profile: Profile) -> Iterator[Problem]:
 def _client(profile: Profile) -> Iterator[Problem]:
     able = []
     for other in kinds().values():
-        if any(client.services for client in other.clients.values()):
+        if any(client.envelopes for client in other.clients.values()):
             able.append(other.name)
     kind = profile.driver.kind
     if kind.name in able:
@@ -167,10 +168,10 @@ def _templates(profile: Profile) -> Iterator[Problem]:
 
 def _sizes(profile: Profile) -> Iterator[Problem]:
     """Reject sizes without room for the JSON that carries the token."""
-    shape = profile.json_shape
-    if shape is None:
+    place = profile.sent_place
+    if place.carrier is not Carrier.JSON or profile.payload is not None:
         return
-    least = shape.smallest
+    least = JsonShape(place.pointer).smallest
     reason = "JSON with a token needs"
     if profile.message_size is not None and profile.message_size < least:
         message = f"messageSize: {profile.message_size} B is below the {least} B that {reason}"

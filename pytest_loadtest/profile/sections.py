@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 from pytest_loadtest.kinds.registry import able
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.message.payloads import MAX_PAYLOADS, Bucket
-from pytest_loadtest.message.route import BODY, Route, parse_place
+from pytest_loadtest.message.route import Carrier, Route, parse_place
 from pytest_loadtest.profile.fields import (
     DURATION_SCHEMA,
     Count,
@@ -379,16 +379,16 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Place = Annotated[str, AfterValidator(_place)]
+PlaceText = Annotated[str, AfterValidator(_place)]
 
 
 class EnvelopeSection(Section):
     """The places of envelopes, which the service copies from its input to its output."""
 
-    in_: Place = Field(default=BODY, alias="in")
+    in_: PlaceText = Field(default=Carrier.BODY.value, alias="in")
     """In messages to the service: json:/meta/ref, a token in this field of JSON; or body, the
     binary envelope at the beginning (default)."""
-    out: Place = BODY
+    out: PlaceText = Carrier.BODY.value
     """In messages of the service: likewise."""
 
 
@@ -407,7 +407,7 @@ class RouteSection(Section):
     outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] = 1
     """Number of messages that the service sends for each that it gets, on each subscription."""
     envelope: Annotated[
-        EnvelopeSection, BeforeValidator(_both, json_schema_input_type=Place | EnvelopeSection)
+        EnvelopeSection, BeforeValidator(_both, json_schema_input_type=PlaceText | EnvelopeSection)
     ] = EnvelopeSection()
     """The place of the envelope in messages; one for both directions, or {in: …, out: …}."""
 

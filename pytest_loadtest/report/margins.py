@@ -11,6 +11,8 @@ from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.verdict_section import FindingEntry
 
@@ -32,16 +34,19 @@ def used_share(finding: FindingEntry) -> float | None:
         return math.inf
     if windows is not None and windows.violations and windows.missed:
         return windows.missed / (windows.number * windows.violations)
-    shares = [0.0]
+    shares = [_share(*sides) for sides in _sides(finding, finding.observed)]
+    return max([0.0, *shares])
+
+
+def _sides(finding: FindingEntry, observed: float) -> Iterator[tuple[float, float]]:
+    """Yield what each bound of an objective saw used, and what it allows."""
     if finding.maximum is not None:
-        shares.append(_share(finding.observed, finding.maximum))
-    if finding.minimum is not None:
+        yield observed, finding.maximum
+    if finding.minimum is not None and finding.unit == "ratio":
         # A minimum of 95 % allows 5 %.
-        missing = (finding.minimum, finding.observed)
-        if finding.unit == "ratio":
-            missing = (1 - finding.observed, 1 - finding.minimum)
-        shares.append(_share(*missing))
-    return max(shares)
+        yield 1 - observed, 1 - finding.minimum
+    elif finding.minimum is not None:
+        yield finding.minimum, observed
 
 
 def _share(used: float, allowed: float) -> float:
@@ -64,9 +69,15 @@ def margin_text(finding: FindingEntry) -> str:
     if not has_number(finding):
         return cause(finding)
     share = used_share(finding)
-    if finding.shown.over or not share or share > 1:
+    if finding.shown.over or share is None or share > 1 or not _has_margin(finding):
         return finding.shown.over
     return f"{format_value(1 - share, 'ratio', 2)} to spare"
+
+
+def _has_margin(finding: FindingEntry) -> bool:
+    if finding.observed is None:
+        return False
+    return any(allowed > 0 for _, allowed in _sides(finding, finding.observed))
 
 
 def tightest_first(document: RunDocument) -> list[Judged]:

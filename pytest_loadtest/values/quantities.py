@@ -169,9 +169,8 @@ def format_count(count: int | float) -> str:
     text = _in_unit(count, {"G": 10**9, "M": 10**6, "k": 10**3})
     if text and abs(count) >= 10_000:
         return text
-    if float(count).is_integer():
-        return f"{count:,.0f}".replace(",", " ")
-    return f"{count:.1f}"
+    decimals = 0 if float(count).is_integer() else 1
+    return f"{count:,.{decimals}f}".replace(",", " ")
 
 
 def format_bits(bits_per_second: int | float) -> str:

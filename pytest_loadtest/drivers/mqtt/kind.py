@@ -26,6 +26,8 @@ def _row(client: str, qos: int, produce: int, consume: int, broker: int) -> Cost
 # would reject loads that the machine carries afterwards.
 ARTEMIS: Final = {0: 120_000, 1: 180_000, 2: 360_000}
 
+_ENVELOPES: Final = {"body": 0, "json": 0}
+
 KIND: Final = DriverKind(
     name="mqtt",
     label="MQTT",
@@ -37,7 +39,7 @@ KIND: Final = DriverKind(
             driver="pytest_loadtest.drivers.mqtt.paho.driver:PahoMqttDriver",
             spreads=True,
             source_addresses=True,
-            services=True,
+            envelopes=_ENVELOPES,
         ),
         "native": Client(
             driver="pytest_loadtest.drivers.mqtt.native.driver:NativeMqttDriver",
@@ -45,7 +47,7 @@ KIND: Final = DriverKind(
             setup_time=50_000,
             spreads=True,
             source_addresses=True,
-            services=True,
+            envelopes=_ENVELOPES,
         ),
     },
     checks="pytest_loadtest.drivers.mqtt.settings:CHECKS",

@@ -17,6 +17,8 @@ from pytest_loadtest.kinds import (
 # Bytes left free below the broker's limit, which includes the message's metadata.
 METADATA: Final = 1024
 
+_ENVELOPES: Final = {"body": 0, "json": 0}
+
 KIND: Final = DriverKind(
     name="pulsar",
     label="Pulsar",
@@ -24,14 +26,15 @@ KIND: Final = DriverKind(
     settings="pytest_loadtest.drivers.pulsar.settings:PulsarSettings",
     clients={
         "library": Client(
-            driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver", services=True
+            driver="pytest_loadtest.drivers.pulsar.library.driver:PulsarDriver",
+            envelopes=_ENVELOPES,
         ),
         "native": Client(
             driver="pytest_loadtest.drivers.pulsar.native.driver:NativePulsarDriver",
             connection_memory=3 << 10,
             setup_time=50_000,
             source_addresses=True,
-            services=True,
+            envelopes=_ENVELOPES,
         ),
     },
     misspellings={

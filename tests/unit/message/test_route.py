@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_loadtest.message.route import Route, parse_place
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route, parse_place
 
 
 def test_the_number_of_the_topic_takes_its_place_in_the_names() -> None:
@@ -26,8 +26,14 @@ def test_each_of_several_outputs_has_the_number_of_the_topic() -> None:
 
 
 def test_places_of_envelopes_are_the_body_or_a_field_of_json() -> None:
-    assert parse_place("body") is None
-    assert parse_place("json:/meta/ref") == ("meta", "ref")
+    assert parse_place("body") == IN_BODY
+    field = EnvelopePlace(carrier=Carrier.JSON, pointer=("meta", "ref"))
+    assert parse_place("json:/meta/ref") == field
+
+
+@pytest.mark.parametrize("text", ["body", "json:/meta/ref", "json:/a~1b/c~0d"])
+def test_a_place_is_written_as_it_is_read(text: str) -> None:
+    assert str(parse_place(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "json", "/meta/ref", "json:meta"])

@@ -61,6 +61,8 @@ def test_windows_that_may_miss_are_what_is_used() -> None:
 def test_the_margin_is_what_is_left_or_the_excess_or_the_cause() -> None:
     assert margin_text(finding(30.0, maximum=40.0)) == "25 % to spare"
     assert margin_text(finding(0.0, maximum=0.0)) == ""
+    assert margin_text(finding(1.0, minimum=0.95, unit="ratio")) == "100 % to spare"
+    assert margin_text(finding(1.0, minimum=1.0, unit="ratio")) == ""
     assert margin_text(finding(1.0, shown=replace(SHOWN, over="over by 9 %"))) == "over by 9 %"
     assert margin_text(finding(None)) == "too few"
 

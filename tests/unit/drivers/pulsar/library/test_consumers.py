@@ -24,7 +24,7 @@ from pytest_loadtest.drivers.pulsar.library.consumers import (
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import payloads
-from pytest_loadtest.message.route import Route
+from pytest_loadtest.message.route import Route, parse_place
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.testing.rig import FakeClock
@@ -80,7 +80,7 @@ def test_a_damaged_body_is_flagged_only_with_checksums() -> None:
 def test_the_token_of_a_message_is_its_envelope() -> None:
     head = bytes(range(32))
     (token,) = encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))
-    route = Route(input="in", output=("out",), received=("ref",))
+    route = Route(input="in", output=("out",), received=parse_place("json:/ref"))
     client = NullConsumer(message_of(b'{"ref":"%b"}' % token), message_of(b"no token"))
     got = received_by(PulsarConsumer(client, "c", context(route=route), None, [].append))
     assert [bytes(row) for row in got.heads] == [head, bytes(32)]
