@@ -130,6 +130,8 @@ class Observing:
         assert broker is not None
         facts = broker.facts
         missing = list(self._away)
+        if workload.part.profile.has_service:
+            missing.append("the service under test")
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
             missing.append(
