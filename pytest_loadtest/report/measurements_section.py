@@ -153,7 +153,7 @@ class SeriesSection:
     end_to_end_max: tuple[Number | None, ...]
     """ns"""
     missing: tuple[int, ...] | None = None
-    """by the second of the intended time: deliveries due of acked messages less the copies that came;
+    """by the second of the intended time: deliveries due of acked messages less copies that came;
     positive: lost, negative: duplicates, or copies of messages that were never acknowledged; null
     where it is unknown"""
     blocked: tuple[Count, ...] | None = None
