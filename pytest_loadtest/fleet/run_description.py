@@ -100,6 +100,7 @@ class DescribedWorkload:
             topics=topology.topics,
             subscriptions=topology.subscriptions,
             outputs=topology.outputs,
+            selective=topology.selective,
             broadcasts=topology.broadcasts,
             ordered=profile.ordered,
             connections=opened_clients(plan),

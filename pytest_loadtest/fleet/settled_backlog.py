@@ -80,6 +80,7 @@ def _uncounted(counts: Counts, fan_out: int) -> int:
     They are second or damaged ones, those of another topic, and first ones of messages that were
     answered as failed or not at all.
     """
+    assert counts.lost is not None, "a service that chooses has no backlog"
     first_of_acked = counts.acked * fan_out - counts.lost
     first_of_others = max(counts.received - first_of_acked, 0)
     foreign = counts.foreign or 0

@@ -157,6 +157,7 @@ class WorkloadRun(DescribedWorkload):
             timeout,
             can_ask=can_ask,
             one_consumer=topology.consumers <= 1,
+            selective=topology.selective,
         )
 
     def end_phase(

@@ -44,7 +44,8 @@ class Counts:
     offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked × fan-out
     = received_acked + lost. ``sent_in_time`` messages were sent before the measured phase ended.
     ``received`` counts first copies; through a service with several outputs for each message, as
-    many copies of it as are due. The client sent ``resent`` messages again after a
+    many copies of it as are due. ``lost`` is None if the service chooses which messages have an
+    output. The client sent ``resent`` messages again after a
     lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
     ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the
     time of foreign messages is unknown. ``corrupt_heads`` of the corrupt messages had a damaged
@@ -62,7 +63,7 @@ class Counts:
     unknown: int
     received: int
     received_in_time: int
-    lost: int
+    lost: int | None
     duplicates: int
     out_of_order: int | None
     foreign: int | None
@@ -87,7 +88,7 @@ class Breakdown:
     acked: int
     received: int
     received_in_time: int = 0
-    lost: int = 0
+    lost: int | None = 0
     bytes_sent: int
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
 
@@ -242,6 +243,8 @@ class Measurements:
     :param rate: offered msg/s.
     :param subscriptions: per topic.
     :param outputs: the deliveries due for each message on each subscription.
+    :param answered: deliveries of acknowledged messages that came, if a service chooses which
+        messages have an output; otherwise None.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
         without values, or that does not apply to the run, is missing.
@@ -308,6 +311,7 @@ class Measurements:
     pauses_known: bool = False
     offering: tuple[OfferedWindow, ...] = ()
     outputs: int = 1
+    answered: int | None = None
 
     @property
     def fan_out(self) -> int:
@@ -315,6 +319,11 @@ class Measurements:
         consumers.
         """
         return self.subscriptions * self.outputs
+
+    @property
+    def selective(self) -> bool:
+        """True if a service chooses which messages have an output."""
+        return self.answered is not None
 
     @property
     def clock_error(self) -> int:
@@ -375,7 +384,7 @@ class Measurements:
         # reports agree.
         match LATENCIES[kind].never_came:
             case "deliveries":
-                due = counted.offered * self.fan_out
+                due = 0 if self.selective else counted.offered * self.fan_out
                 # A run that only consumes receives the messages of others, of which none was due.
                 return due - counted.received if due else 0
             case "acknowledgements":

@@ -82,7 +82,7 @@ def by_second(
         count(copies["intended"]),
     ]
     planned = -(-run.duration // SECOND)
-    return Series.padded(planned, counted, seconds, latencies, run.fan_out)
+    return Series.padded(planned, counted, seconds, latencies, run.known_fan_out)
 
 
 def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:

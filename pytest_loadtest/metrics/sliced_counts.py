@@ -69,6 +69,7 @@ def sliced_stats(
         in_time=spans.sums(counted[name], run.slice_cut),
         own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut),
         fan_out=run.fan_out,
+        selective=run.selective,
         latencies=latencies,
     )
 

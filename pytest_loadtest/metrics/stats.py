@@ -25,7 +25,8 @@ of a delivery of it has ``Flag.UNDUE``.
 
 Through a service with ``outputs`` N above 1, N deliveries of a message are due to each
 subscription. They are not told apart: of c copies min(N, c) are received, max(0, c − N) duplicates,
-and max(0, N − c) lost; of those in time, or without ``Flag.LATE``, at most N count.
+and max(0, N − c) lost; of those in time, or without ``Flag.LATE``, at most N count. If the service
+chooses, *lost* is None, and deliveries of acknowledged messages with a copy are *answered*.
 
 **Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received
 first, wherever it was recorded (of N deliveries the first N copies); among copies of one instant,
@@ -188,6 +189,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         undue = first["flags"] & Flag.UNDUE != 0
         counts = replace(counts, out_of_due_order=int(undue.sum()))
 
+    answered = None
+    if run.selective:
+        answered = run.subscriptions * counts.acked - int(deliveries.lost.sum())
     sliced = by_piece(kinds, run)
     counted = _counts_by_piece(sent, out, deliveries, run)
     series = by_second(sent, out, acked, (copies, first), run)
@@ -200,6 +204,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         rate=run.rate,
         subscriptions=run.subscriptions,
         outputs=run.outputs,
+        answered=answered,
         counts=counts,
         bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
@@ -214,7 +219,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         topics=_breakdown("topic", run.topic_names(), (sent, acked, first), kinds, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=with_latencies(recorded.workers, by_worker),
-        lost=_lost(deliveries.lost > 0, run),
+        lost=() if run.selective else _lost(deliveries.lost > 0, run),
         offering=offered_windows(run.planned, run.planned_windows, *offers),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
@@ -484,6 +489,7 @@ def _counts(
     out_of_order = None
     if run.ordered:
         out_of_order = int((received - deliveries.punctual).sum())
+    lost = None if run.selective else int(deliveries.lost.sum())
     return Counts(
         offered=len(sent["seq"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
@@ -494,7 +500,7 @@ def _counts(
         unknown=status[Status.UNKNOWN],
         received=int(received.sum()),
         received_in_time=int(deliveries.in_time.sum()),
-        lost=int(deliveries.lost.sum()),
+        lost=lost,
         duplicates=int(duplicates.sum()),
         out_of_order=out_of_order,
         foreign=foreign,
@@ -557,7 +563,7 @@ def _breakdown(
                 acked=int((acked[key] == number).sum()),
                 received=int((first[key] == number).sum()),
                 received_in_time=int((in_time == number).sum()),
-                lost=int((lost == number).sum()),
+                lost=None if run.selective else int((lost == number).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies=_of_part(kinds, key, number),
             )

@@ -171,6 +171,7 @@ class SlicedStats:
     :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from
         being sent before the slice's end.
     :param fan_out: the deliveries due for each message.
+    :param selective: a service chooses which messages have an output.
     :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness``
         are the two sides of due, see :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind
         that the run does not have is missing.
@@ -186,6 +187,7 @@ class SlicedStats:
     own_late: NDArray[np.int64]
     fan_out: int
     latencies: Mapping[str, Histograms]
+    selective: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
@@ -217,6 +219,8 @@ class SlicedStats:
             return 0
         offered = int(self.offered[at])
         if missing == "deliveries":
+            if self.selective:
+                return 0
             return offered * self.fan_out - int(self.received[at])
         measured = self._histogram(kind, at)
         if measured is None:

@@ -100,7 +100,7 @@ def _too_many_drops(
     """
     dropped = _numbers(telemetry, "sys.dropped")
     restarted = _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
-    if len(dropped) < 2 or restarted:
+    if len(dropped) < 2 or restarted or counts.lost is None:
         return None
     theirs = int(dropped[-1] - dropped[0])
     ours = counts.lost + (counts.unknown + counts.failed) * fan_out

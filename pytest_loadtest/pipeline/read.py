@@ -269,6 +269,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         topics=topics,
         subscriptions=described.subscriptions,
         outputs=described.outputs,
+        selective=described.selective,
         ordered=described.ordered,
         publish_acks=described.publish_acks,
         buckets=described.buckets,

@@ -375,7 +375,8 @@ def _profile_topology(profile: Profile) -> Topology:
         consumers=profile.consumer_per_subscription,
         name=profile.topic,
         hashes=(skew and skew.hashes) or (),
-        outputs=1 if profile.route is None else profile.route.outputs,
+        outputs=1 if profile.route is None else profile.route.due,
+        selective=profile.route is not None and profile.route.choice is not None,
     )
 
 

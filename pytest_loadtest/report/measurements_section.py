@@ -190,8 +190,9 @@ class BreakdownEntry:
     """first copies"""
     received_in_time: Count
     """first copies within the measured phase, moved by the median latency"""
-    lost: Count
-    """deliveries due (acked × subscriptions × outputs) that did not come"""
+    lost: Count | None
+    """deliveries due (acked × subscriptions × outputs) that did not come; null if a service
+    chooses"""
     bytes_sent: Count
     """bytes"""
     end_to_end: LatencySection | None
@@ -291,6 +292,9 @@ class MeasurementsSection:
     and in stages"""
     lost: tuple[Lost, ...]
     """at most 10 000 ranges; counts.lost is exact"""
+    answered: Count | None = None
+    """deliveries of acked messages that came, if a service chooses which messages have an output;
+    otherwise null"""
     outputs: Count = 1
     """deliveries due for each message on each subscription: above 1 only through a service"""
 

@@ -88,8 +88,11 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     if route is not None:
         outputs = " or ".join(route.output)
         text = f"{route.input} through the service under test to {outputs}"
-        if route.outputs > 1:
-            text += f", {route.outputs} outputs for each input"
+        if route.due > 1:
+            text += f", {route.due} outputs for each input"
+        if route.choice is not None:
+            share = format_value(route.choice.share, "ratio")
+            text += f", an output for {share} of the inputs"
         rows.append(("route", text))
     if plan.example:
         rows.append(("message", plan.example))

@@ -374,6 +374,8 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         yield from _silent(measured)
         return
     due = f"{exact(measured.count('acked') * measured.fan_out)} due"
+    if measured.answered is not None:
+        due = f"{exact(measured.answered)} of {due} at most (percentiles are of those that came)"
     received = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
         received += f" ({exact(measured.count('duplicatesOfResent'))} of resent messages)"

@@ -44,6 +44,7 @@ class Topology:
     :param hashes: the hash that each topic is to have at its broker; empty: any.
     :param outputs: the messages that a service under test sends for each that it gets; without one
         the broker delivers the message itself.
+    :param selective: the service chooses which messages have an output.
     """
 
     topics: int
@@ -54,10 +55,13 @@ class Topology:
     name: str | None = None
     hashes: tuple[int, ...] = ()
     outputs: int = 1
+    selective: bool = False
 
     @property
     def fan_out(self) -> int:
-        """The number of deliveries that are due for each message, over all subscriptions."""
+        """The number of deliveries that are due for each message, over all subscriptions; the most
+        that can be due, if a service chooses.
+        """
         return self.subscriptions * self.outputs
 
     @property

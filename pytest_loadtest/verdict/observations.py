@@ -22,6 +22,7 @@ from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
 from pytest_loadtest.verdict.custom import observe_custom
+from pytest_loadtest.verdict.shares import observe_share
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
             return _index(measurements.delayed_index)
         case grammar.SILENT:
             return _silent(objective, measurements.silent)
+        case grammar.OUTPUT_SHARE:
+            return Observation(*observe_share(objective, measurements))
     return _of_messages(objective, measurements)
 
 
@@ -366,7 +369,8 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     if objective.metric == "throughput":
         return _bucket_throughput(objective, part, measurements)
     due = part.acked * measurements.fan_out
-    if not due:
+    # A bucket has no loss either if a service chooses which messages have an output.
+    if not due or part.lost is None:
         return Observation(None, 0, NOT_DUE)
     basis = f"{exact(part.lost)} of {exact(due)} deliveries"
     return Observation(_in_unit(objective, part.lost, due), due, basis)

@@ -97,6 +97,9 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
         case "subscriptions":
             # No bound tolerates a subscription that received nothing.
             return {"silent": measurements.never_came(kind)}
+    if counted.lost is None:
+        # The service chooses, so none is known to be missing.
+        return {}
     undelivered = counted.offered * measurements.fan_out - counted.received
     dropped_deliveries = dropped * measurements.fan_out
     # A message without an answer may have been delivered all the same, so the failed ones are what
@@ -128,6 +131,8 @@ def _bound_on(metric: str, bucket: str, bounds: Sequence[Objective]) -> Objectiv
 
 def _holds(bound: Objective, counts: Counts | Breakdown, fan_out: int) -> bool:
     if bound.metric == "loss":
+        if counts.lost is None:
+            return False
         count = counts.lost
         base = counts.acked * fan_out
     elif bound.metric == "dropped":

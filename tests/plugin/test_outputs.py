@@ -82,7 +82,7 @@ def write(
     client: str,
     *options: str,
     drain: str = "3s",
-    outputs: int = 1,
+    outputs: int | str = 1,
     more: str = "",
 ) -> None:
     route = ON_MQTT.format(client=client, url=url, outputs=outputs) + more
@@ -174,6 +174,42 @@ def test_outputs_at_consumers_of_several_workers_are_counted_together(
     assert finished.ret == 1, finished.out
     counts = finished.documents["test_orders"]["measurements"]["counts"]
     assert (counts["received"], counts["lost"], counts["duplicates"]) == (2 * 3982, 36, 52)
+
+
+@needs_mosquitto
+@pytest.mark.parametrize(
+    ("choose", "within", "status", "outcome"),
+    [
+        # 400 of 2000: with 99 % certainty 17.8 % to 22.4 %.
+        ("5", "3%", 0, "met"),
+        ("2", "3%", 1, "missed"),
+        ("5", "1%", 1, "no data"),
+    ],
+)
+def test_the_share_of_a_service_that_chooses_is_judged_by_its_interval(
+    project: Project, url: str, choose: str, within: str, status: int, outcome: str
+) -> None:
+    outputs = f"{{share: 20%, within: {within}}}"
+    write(project, url, "native", "--choose", choose, "--double", "100", outputs=outputs)
+    profile = project.path / "profiles" / "orders.yaml"
+    slo = "slo: {duplicates: 20, outOfOrder: 0, sent: 1%}"
+    profile.write_text(profile.read_text().partition("slo:")[0] + slo)
+    finished = project.run("-n2")
+    assert finished.ret == status, finished.out
+    document = finished.documents["test_orders"]
+    assert document["verdict"]["outcome"] == outcome
+    measured = document["measurements"]
+    chosen = 2000 // int(choose)
+    # Every 100th order is one of the chosen, and comes twice.
+    counts = measured["counts"]
+    assert (counts["received"], counts["lost"], counts["duplicates"]) == (chosen, None, 20)
+    assert (measured["answered"], measured["outputs"]) == (chosen, 1)
+    latency = measured["latencies"]["endToEnd"]
+    assert (latency["samples"], latency["neverCame"]) == (chosen, 0)
+    written = f"{chosen:,}".replace(",", " ")
+    assert f"{written} of 2 000 due at most (percentiles are of those that came)" in finished.out
+    share = next(one for one in document["verdict"]["findings"] if one["name"] == "outputShare")
+    assert f"{written} of 2 000 have an output" in share["text"]
 
 
 @needs_mosquitto

@@ -699,3 +699,15 @@ def test_outputs_after_the_phase_are_received_and_not_in_time() -> None:
     got["received"][[1, 3, 4]] += 5 * SECOND
     counted = counts(sent(2), got, run(2, outputs=2))
     assert (counted.received, counted.received_in_time, counted.duplicates) == (4, 2, 1)
+
+
+def test_of_a_service_that_chooses_nothing_is_known_to_be_lost() -> None:
+    """Two of four acknowledged messages have an output, one of them two; an unanswered one too."""
+    status = [Status.ACKED] * 4 + [Status.UNKNOWN]
+    plan = run(5, selective=True)
+    found = measured(sent(5, status=status), received(0, 2, 2, 4), plan)
+    assert (found.counts.lost, found.answered) == (None, 2)
+    assert (found.counts.received, found.counts.duplicates) == (3, 1)
+    assert (found.topics[0].lost, found.lost) == (None, ())
+    assert found.never_came("end_to_end") == 0
+    assert found.series.missing is None
