@@ -179,10 +179,7 @@ def name_full_windows(full: FullWindows) -> str:
 
 
 def sends_nothing(measurements: Measurements) -> bool:
-    """Return whether the run only receives or only connects.
-
-    Objectives on sending do not apply to it.
-    """
+    """Return whether the run only receives or connects, so objectives on sending do not apply."""
     return measurements.rate == 0
 
 
@@ -371,7 +368,6 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
     if objective.metric == "throughput":
         return _bucket_throughput(objective, part, measurements)
     due = part.acked * measurements.fan_out
-    # A bucket has no loss either if a service chooses which messages have an output.
     if not due or part.lost is None:
         return Observation(None, 0, NOT_DUE)
     basis = f"{exact(part.lost)} of {exact(due)} deliveries"
