@@ -221,7 +221,7 @@ def _disagreement(
     return disagreement(
         telemetry,
         measured.counts,
-        measured.subscriptions,
+        measured.fan_out,
         shared=routed or broker.get("mode") == "url",
         restarted=bool(broker.get("restarts")),
     )
