@@ -272,10 +272,11 @@ class Joined(NamedTuple):
 
 
 class TopicNames(NamedTuple):
-    """The full names of a run's topics at the target, by the topic's number.
+    """The full names of a run's topics at the target, in the order of the topics' numbers.
 
     :param inputs: those that producers send to.
-    :param outputs: those that consumers read: other ones only with a route.
+    :param outputs: those that consumers read: other ones, and several for each topic, only with a
+        route.
     """
 
     inputs: tuple[str, ...]

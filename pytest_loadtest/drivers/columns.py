@@ -74,14 +74,13 @@ class AnswerColumns:
 class ArrivedMessages:
     """Received messages, collected until they are taken: lists of one length.
 
-    Messages have neither key nor partition.
-
     :param checksum: bodies end in a checksum to verify.
     :param reader: finds the token of a message; None: the envelope begins its body.
     :ivar place: place of the consumer.
     :ivar time: ns.
     :ivar payload: the whole message.
     :ivar flags: ``Flag`` as the broker marked it.
+    :ivar order: the group in which order is judged; empty if it is one for all messages.
     """
 
     def __init__(self, *, checksum: bool = False, reader: TokenReader | None = None) -> None:
@@ -91,6 +90,7 @@ class ArrivedMessages:
         self.time: list[int] = []
         self.payload: list[bytes] = []
         self.flags: list[int] = []
+        self.order: list[int] = []
 
     def add(self, place: int, time: int, payload: Sequence[bytes]) -> None:
         """Add messages that one consumer received at one instant.
@@ -110,10 +110,12 @@ class ArrivedMessages:
         time = self.time
         payload = self.payload
         flag = self.flags
+        groups = self.order
         self.place = []
         self.time = []
         self.payload = []
         self.flags = []
+        self.order = []
         count = len(time)
         if self._reader is None:
             # The heads of all messages are joined, so that numpy copies them once.
@@ -134,7 +136,7 @@ class ArrivedMessages:
             heads=heads,
             size=np.fromiter(map(len, payload), np.int32, count),
             time=np.array(time, np.int64),
-            order=np.zeros(count, np.int64),
+            order=np.array(groups, np.int64) if groups else np.zeros(count, np.int64),
             flags=flags,
         )
 

@@ -61,12 +61,15 @@ def parse_place(text: str) -> EnvelopePlace:
 class Route:
     """The topics of a route, and where its messages have their envelopes.
 
-    :param input, output: the names of the topics, with ``{topic}`` for the number of each.
+    :param input: the name of the topics that producers send to, with ``{topic}`` for the number of
+        each.
+    :param output: likewise the names of the topics that consumers read; an output may come on any
+        of them.
     :param sent, received: the place in messages to the service, and in those of the service.
     """
 
     input: str
-    output: str
+    output: tuple[str, ...]
     sent: EnvelopePlace = IN_BODY
     received: EnvelopePlace = IN_BODY
 
@@ -74,6 +77,11 @@ class Route:
         """Return the name of the topic that producers of this topic send to."""
         return self.input.replace(TOPIC, str(topic))
 
-    def output_name(self, topic: int) -> str:
-        """Return the name of the topic that consumers of this topic read."""
-        return self.output.replace(TOPIC, str(topic))
+    def output_names(self, topic: int) -> tuple[str, ...]:
+        """Return the names of the topics that consumers of this topic read."""
+        return tuple(name.replace(TOPIC, str(topic)) for name in self.output)
+
+    @property
+    def text(self) -> str:
+        """The names of the topics, for reports."""
+        return f"{self.input} to {', '.join(self.output)}"

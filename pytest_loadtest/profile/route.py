@@ -19,22 +19,59 @@ from pytest_loadtest.profile.fields import spelling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.model import Profile
+    from pytest_loadtest.profile.sections import RouteSection
+
+
+def named_topics(route: RouteSection) -> list[tuple[Path, str]]:
+    """Return the names of a route's topics, each with its path in the profile."""
+    names: list[tuple[Path, str]] = [(("route", "input"), route.input)]
+    for place, name in enumerate(route.output):
+        path: Path = ("route", "output", place) if len(route.output) > 1 else ("route", "output")
+        names.append((path, name))
+    return names
 
 
 def _names(profile: Profile) -> Iterator[Problem]:
     route = profile.route
     if route is None:
         return
-    names: dict[str, str] = {"input": route.input, "output": route.output}
-    for key, name in names.items():
-        if profile.topics > 1 and TOPIC not in name:
-            message = f"route.{key}: {name!r} is one topic, but topics is {profile.topics}"
+    single = [(path, name) for path, name in named_topics(route) if TOPIC not in name]
+    if profile.topics > 1 and single:
+        for path, name in single:
+            message = f"route.{path[1]}: {name!r} is one topic, but topics is {profile.topics}"
             remedy = f"write {TOPIC} for the number of the topic, or topics: 1"
-            yield Problem(("route", key), message, remedy)
-    if route.input == route.output:
-        message = "route.output: is the input, so the run would receive its own messages"
-        yield Problem(("route", "output"), message, "write the topics that the service sends to")
+            yield Problem(path, message, remedy)
+        return
+    yield from repeated_topics(route, profile.topics, str)
+
+
+def repeated_topics(
+    route: RouteSection, topics: int, full_name: Callable[[str], str]
+) -> Iterator[Problem]:
+    """Yield a problem if an output is one of the inputs, or the same topic as another output.
+
+    Different names can be one topic: ``a{topic}1`` of topic 2, and ``a{topic}`` of topic 21.
+
+    :param full_name: completes a name as the broker does.
+    """
+    named = route.route()
+    paths = [path for path, _ in named_topics(route)[1:]]
+    inputs = {full_name(named.input_name(topic)) for topic in range(topics)}
+    outputs = set()
+    for topic in range(topics):
+        for path, output in zip(paths, named.output_names(topic), strict=True):
+            name = full_name(output)
+            if name in inputs:
+                message = "route.output: is the input, so the run would receive its own messages"
+                yield Problem(path, message, "write the topics that the service sends to")
+                return
+            if name in outputs:
+                message = f"route.output: {output!r} is there twice"
+                yield Problem(path, message, "write each topic once")
+                return
+            outputs.add(name)
 
 
 _BESIDE_TEMPLATES: Final = (

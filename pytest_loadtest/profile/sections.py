@@ -370,6 +370,11 @@ def _both(value: object) -> object:
     return {"in": value, "out": value} if isinstance(value, str) else value
 
 
+def _listed(value: object) -> object:
+    """Return the list that a single name means."""
+    return [value] if isinstance(value, str) else value
+
+
 PlaceText = Annotated[str, AfterValidator(_place)]
 
 
@@ -388,9 +393,13 @@ class RouteSection(Section):
 
     input: str = Field(min_length=1)
     """Topics that producers send to, and the service reads; {topic} is the number of each."""
-    output: str = Field(min_length=1)
+    output: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
+        Field(min_length=1),
+    ] = Field(strict=False)
     """Topics that the service sends to, and the run's consumers read: one message for each message
-    of the input topic with the same number."""
+    of the input topic with the same number. A list if an output may come on one of several."""
     envelope: Annotated[
         EnvelopeSection, BeforeValidator(_both, json_schema_input_type=PlaceText | EnvelopeSection)
     ] = EnvelopeSection()

@@ -86,7 +86,8 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("bytes", _bytes(plan)))
     route = plan.profile.route
     if route is not None:
-        rows.append(("route", f"{route.input} through the service under test to {route.output}"))
+        outputs = " or ".join(route.output)
+        rows.append(("route", f"{route.input} through the service under test to {outputs}"))
     if plan.example:
         rows.append(("message", plan.example))
     if plan.turns is not None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from fake_pulsar import FakeBroker, Peer
 
+    from pytest_loadtest.message.route import Route
+
 NONCE, ROW = 7, 1000
 PATIENCE = 20  # s of real time that nothing here needs
 
@@ -60,7 +62,7 @@ class Faulty:
 
     def __init__(
         self, url: str, clock: MovedClock, size: int = 64, name: str | None = None, count: int = 4, sources: tuple[str, ...] = (),
-        **settings: Any,
+        route: Route | None = None, **settings: Any,
     ) -> None:  # fmt: skip
         self.clock, self.pool = clock, pool_of(size)
         chosen = PulsarSettings(
@@ -73,7 +75,7 @@ class Faulty:
         self.driver = NativePulsarDriver(
             DriverContext(
                 target=TargetAddress(url=url), settings=chosen, clock=self.clock, run="r", nonce=NONCE, worker="gw0",
-                topology=topology, pool=self.pool, sources=sources,
+                topology=topology, pool=self.pool, sources=sources, route=route,
             )
         )  # fmt: skip
         self._next = 0

@@ -16,9 +16,9 @@ from simulation.asked import span_of
 from simulation.facts import all_facts, documents, has_key, stages
 from simulation.figures import RESOLUTION, has_even_clocks, latencies, statistic_of
 from simulation.margins import DOUBT, TICK, TICKS, margin_between
-from simulation.own_delays import own_p99, reactions
+from simulation.own_delays import own_p99, reactions, sent_late
 from simulation.violation import Violation
-from simulation.world import GENERATOR, MS
+from simulation.world import GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +81,12 @@ def needs_counterfactual(played: Played) -> bool:
 
 
 def _reasons(played: Played) -> list[str]:
-    reasons: list[str] = (played.results or {}).get("verdict", {}).get("reasons", [])
-    return reasons
+    """Return the reasons of the verdict; of several workloads, those of each that is *generator-limited*."""
+    verdicts = [results["verdict"] for results, _ in documents(played)]
+    if "workloads" not in played.world.profile:
+        verdicts = verdicts[-1:]
+    limited = [verdict for verdict in verdicts if verdict["outcome"] == "generator-limited"]
+    return [reason for verdict in limited for reason in verdict["reasons"]]
 
 
 def _is_miss(reason: str) -> bool:
@@ -106,7 +110,9 @@ def _perfect(played: Played) -> Iterator[Violation]:
             excesses.append((reason, most - _largest_own_delay(played)))
         elif not _is_miss(reason):
             excesses.append((reason, math.inf))
-    excesses += [(finding["text"], _excess(finding)) for finding in _excused_findings(played)]
+    for facts, part, finding in _excused_findings(played):
+        is_late = finding["metric"] in ("sent", "throughput") and _is_late(facts, part, finding)
+        excesses.append((finding["text"], 0 if is_late else _excess(finding)))
     if not excesses:
         excesses.append((played.error or "no reason", math.inf))
     for text, excess in excesses:
@@ -128,14 +134,27 @@ def _reactions(played: Played) -> Iterator[Violation]:
             yield Violation("blame.late", f"a message was handed over {latest} ns late")
 
 
-def _excused_findings(played: Played) -> Iterator[Finding]:
-    for results, _ in documents(played):
-        sections = [results["verdict"]]
-        sections += [stage["verdict"] for stage in results.get("stages") or ()]
-        for verdict in sections:
-            for finding in (verdict or {}).get("findings", ()):
+def _excused_findings(played: Played) -> Iterator[tuple[Facts, Facts, Finding]]:
+    """Yield the facts of the phase, those of the part that a finding is about, and the finding."""
+    for facts in all_facts(played):
+        sections = [(facts, facts.results["verdict"])]
+        parts = stages(facts)
+        for stage in facts.results.get("stages") or ():
+            if stage.get("verdict"):
+                sections.append((parts[stage["name"]], stage["verdict"]))
+        for part, verdict in sections:
+            for finding in verdict["findings"]:
                 if finding["outcome"] == "generator-limited":
-                    yield finding
+                    yield facts, part, finding
+
+
+def _is_late(facts: Facts, part: Facts, finding: Finding) -> bool:
+    """Return whether a lower bound would hold with the messages that ticks before full windows, which add up, made late."""
+    if finding["windows"] or finding["tenths"] or None in (finding["observed"], part.offered):
+        return False
+    base = part.offered if finding["unit"] == "ratio" else (part.end - part.begin) / SECOND
+    holds: bool = finding["observed"] + sent_late(facts, part) / base >= finding["minimum"]
+    return holds
 
 
 def _excess(finding: Finding) -> float:
@@ -170,10 +189,19 @@ def _limits_of(played: Played, facts: Facts, verdict: dict[str, Any]) -> Iterato
             yield Violation("blame.limit", text)
     if "stalled" in named and _only_pauses(played):
         duration = facts.end - facts.begin
-        longest = max(_stopped(played, facts).values(), default=0)
+        longest = max(_stopped(played, _in_seconds(facts)).values(), default=0)
         if longest < limits.get("stalled", 0.1) * duration - UNNOTICED:
             text = f"no worker was stopped for more than {longest / duration:.1%}, and the run is limited by it"
             yield Violation("blame.limit", text)
+
+
+def _in_seconds(facts: Facts) -> Facts:
+    """Return the facts of the whole seconds of a part, by which it is judged (docs/howto/read-a-verdict.md, Generator-limited)."""
+    start = facts.phase.start
+    first = (facts.begin - start) // SECOND
+    last = -(-(facts.end - start) // SECOND)
+    end = min(start + last * SECOND, facts.phase_end)
+    return replace(facts, begin=start + first * SECOND, end=end)
 
 
 def _only_pauses(played: Played) -> bool:
@@ -230,7 +258,17 @@ def _excused(played: Played, calm: Played) -> Iterator[Violation]:
         change = abs(values[0] - values[1])
         if other["outcome"] == "missed" and change <= TICKS + RESOLUTION * values[1]:
             text = f"{finding['name']} is excused; with a perfect generator it is missed all the same, by {values[1]:.9g}"
-            yield Violation("blame.excused", text, DOUBT if _is_in_doubt(played, finding) else "")
+            yield Violation("blame.excused", text, _margin_of_excuse(played, finding, other))
+
+
+def _margin_of_excuse(played: Played, finding: Finding, other: Finding) -> str:
+    """Return why an excuse is right all the same.
+
+    What a late message waited counts as a whole, so that without it the message left at once, and not at the next tick.
+    """
+    if _excess(other) <= LATE:
+        return TICK
+    return DOUBT if _is_in_doubt(played, finding) else ""
 
 
 def _is_in_doubt(played: Played, finding: Finding) -> bool:

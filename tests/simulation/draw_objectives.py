@@ -52,7 +52,7 @@ WHOLE_RUN_ONLY: Final = ("foreign",)
 FEW: Final = 100
 """Messages of which one is more than the implicit bound on throughput allows to be late."""
 FEWEST: Final = 5
-"""Messages of a window: one in which none is due has no data."""
+"""Messages of a window, and of a stage with objectives: one in which none is due has no data."""
 TOO_FINE: Final = 0.04
 """Share of latencies with a percentile that has too few samples: *no data*."""
 
@@ -86,18 +86,18 @@ class Author:
 
     def write(self) -> None:
         """Add ``slo`` to the keys of the workload, to some of its stages, ``abort`` and ``generator``."""
-        load, die = self._load, self._die
+        load = self._load
         slo = self._section(load.messages, load.duration)
         if "delays" in self._features and "hosts" in self._features and self._often():
             # Without a bound, no message may come early at all, which the clocks of other hosts can never show.
             slo["earliness"] = {"max": self._earliness()}
-        if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
-            # Of few messages the last one, still under way at the end, is a large share.
-            slo["throughput"] = percent(0.2)
         if "search" in self._features and self._often():
             self._rise(slo)
         if "tolerances" in self._features or self._hides_a_stop():
             self._tolerate(slo)
+        if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
+            # Of few messages the last one, still under way at the end, is a large share.
+            slo["throughput"] = percent(0.2)
         if "buckets" in self._features and load.buckets:
             self._buckets(slo)
         if "windows" in self._features:
@@ -106,15 +106,21 @@ class Author:
             self._drift(slo)
         if slo:
             load.keys["slo"] = slo
-        for stage, (duration, messages) in zip(
-            load.keys.get("stages", ()), load.stages, strict=False
-        ):
-            if messages and "stage-objectives" in self._features and die.chance(0.5):
-                section = self._section(messages, duration, whole_run=False)
-                if section:
-                    stage["slo"] = section
+        if "stage-objectives" in self._features:
+            self._stages()
         if "abort" in self._features:
             self._abort()
+
+    def _stages(self) -> None:
+        """Bound some of the stages."""
+        fewest = FEWEST if self._scales.calm else 0
+        stages = zip(self._load.keys.get("stages", ()), self._load.stages, strict=False)
+        for stage, (duration, messages) in stages:
+            if messages <= fewest or not self._die.chance(0.5):
+                continue
+            section = self._section(messages, duration, whole_run=False)
+            if section:
+                stage["slo"] = section
 
     def _rise(self, slo: dict[str, Any]) -> None:
         """Bound a percentile that rises with the load, which is what a search is about."""

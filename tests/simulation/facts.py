@@ -40,8 +40,8 @@ class Facts:
     :param damaged: copies with a damaged body that was found. :param heads: damaged heads, also those of the warm-up.
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
-    :param later: copies that arrive after the phase. :param foreign: messages of other runs, and those at
-        consumers of another topic, also those of the warm-up. :param steady: no worker has a fault.
+    :param later: copies that arrive after the phase. :param foreign: messages of other runs, also in the warm-up, and
+        those of the phase at consumers of another topic. :param steady: no worker has a fault.
     :param heads_settled: no damaged head was taken around the end of the drain.
     """
 
@@ -233,6 +233,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         copy
         for copy in played.truth.copies
         if copy.foreign and copy.run == run["run"] and since < copy.arrived < end
+        if copy.stream < 0 or (copy.stream, copy.seq) in numbers
     ]
     return whole
 

@@ -2,7 +2,8 @@
 
 Within one play:
 
-- :data:`DRAIN`: what comes in the two seconds in which workers learn that the drain is over may be counted or not: no rules about counts;
+- :data:`DRAIN`: what comes in the two seconds in which workers learn that the drain is over may be counted or not: no rules about counts,
+  also between two plays;
 - :data:`CLOCK`: a clock was set, or its stated error (docs/clocks.md) leaves open whether a bound holds;
 - :data:`ROUNDED`: the three digits of a histogram (docs/reference/results.md) leave it open.
 
@@ -12,8 +13,9 @@ Between two plays:
   clocks and on everything before.
 - :data:`EDGE`: a throughput counts messages in a time that is moved by the median latency (docs/decisions/004), so that the first or the
   last one may fall out of it.
-- :data:`FATE`: a message at the edge of a fault is lost, failed or doubled in one play and not in the other. Faults count from the start of
-  the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages leave at ticks.
+- :data:`FATE`: a message at the edge of a fault is struck by it in one play and not in the other, and holds up those behind it. Faults
+  count from the start of the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages
+  leave at ticks.
 - :data:`SHIFT`: a phase after the first began at another time, so that faults struck other messages: a stopped worker holds up the meeting
   before it.
 - :data:`DOUBT`: when a delivery came that was read after a stop of its worker is unknown (docs/decisions/049), so a miss is excused if it
@@ -25,15 +27,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.facts import documents, facts_of
+from simulation.facts import all_facts, documents, facts_of
 from simulation.figures import RESOLUTION, figure
-from simulation.world import MS
+from simulation.world import MS, TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simulation.facts import Document, Facts
-    from simulation.truth import Played
+    from simulation.truth import Copy, Played, Sent
 
 TICK: Final = "a tick"
 EDGE: Final = "the edge of a throughput"
@@ -63,6 +65,9 @@ def margin_between(played: Played, other: Played) -> str:
     """
     if _shift(played, other) > MEETING:
         return SHIFT
+    drain = margin_of_drains(played, other)
+    if drain:
+        return drain
     ours, theirs = dict(_findings(played)), dict(_findings(other))
     different = [key for key in {**ours, **theirs} if _outcome(ours, key) != _outcome(theirs, key)]
     used = set()
@@ -74,6 +79,13 @@ def margin_between(played: Played, other: Played) -> str:
             return ""
         used.add(margin)
     return ", ".join(sorted(used))
+
+
+def margin_of_drains(played: Played, other: Played) -> str:
+    """Return :data:`DRAIN` if something came at the end of a drain in one of the plays: in the other one it ended a little later."""
+    plays = (played, other)
+    is_open = any(not facts.settled for play in plays for facts in all_facts(play))
+    return DRAIN if is_open else ""
 
 
 def _shift(played: Played, other: Played) -> int:
@@ -157,10 +169,15 @@ def fates(played: Played) -> dict[Key, Fate]:
     )
     found = {}
     for sent in played.truth.sent:
-        key = (sent.run, sent.stream, sent.seq)
-        fate = (sent.failed, sent.answered is None, sent.stored is None, sent.sends, copies[key])
+        key = _key(sent)
+        became = (sent.failed, sent.answered is None, sent.stored is None, sent.sends, copies[key])
+        fate = (*became, frozenset(sent.struck))
         found[key] = (sent.at - origin, sent.at - sent.intended, fate)
     return found
+
+
+def _key(message: Sent | Copy) -> Key:
+    return (message.run, message.stream, message.seq)
 
 
 def at_an_edge(played: Played, other: Played) -> set[Key]:
@@ -175,17 +192,35 @@ def at_an_edge(played: Played, other: Played) -> set[Key]:
     return edge
 
 
+def held_up(played: Played, edge: set[Key]) -> set[Key]:
+    """Return messages at an edge with all that waited for one: those of the same throttle, and those behind any of these in its stream."""
+    sent_at_edge = [sent for sent in played.truth.sent if _key(sent) in edge]
+    throttles = {fault for sent in sent_at_edge for fault in sent.struck if fault[0] == "throttle"}
+    arrived = {_key(copy): copy.arrived for copy in played.truth.copies if not copy.foreign}
+    held = set()
+    busy: dict[Key, int] = {}  # run and stream → until when its messages wait
+    for sent in sorted(played.truth.sent, key=lambda sent: sent.at):
+        key, stream = _key(sent), (sent.run, sent.stream)
+        waits = sent.at < busy.get(stream, 0)
+        if waits or key in edge or throttles & sent.struck:
+            held.add(key)
+            until = max(sent.stored or 0, sent.answered or 0, arrived.get(key, 0))
+            busy[stream] = max(busy.get(stream, 0), until)
+    return held
+
+
 def _fate_decides(workload: str | None, finding: Finding, played: Played, other: Played) -> bool:
-    """Return whether an objective holds, or does not, in both plays alike without one or two messages at an edge."""
+    """Return whether an objective holds, or does not, in both plays alike without one or two messages at an edge of each fault."""
     edge = at_an_edge(played, other)
-    if not 0 < len(edge) <= MESSAGES:
+    if not 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET)):
         return False
+    left_out = held_up(played, edge) | held_up(other, edge)
     sides = set()
     for play in (played, other):
         facts = _facts(play, workload)
         if facts is None:
             return False
-        sides.add(_holds(facts.without({key[1:] for key in edge}), finding))
+        sides.add(_holds(facts.without({key[1:] for key in left_out}), finding))
     return None not in sides and len(sides) == 1
 
 

@@ -59,3 +59,12 @@ def own_p99(facts: Facts) -> int | None:
     if facts.dropped != 0 or not delays:
         return None
     return delays[math.ceil(0.99 * len(delays)) - 1]
+
+
+def sent_late(facts: Facts, part: Facts) -> int:
+    """Return the number of messages of a part that the generator's own delay alone kept from being sent before its end."""
+    messages = [sent for sent, _ in reactions(facts)]
+    return sum(
+        part.begin <= sent.intended < part.end <= sent.at and sent.at - delay < part.end
+        for sent, delay in zip(messages, own_delays(facts), strict=True)
+    )

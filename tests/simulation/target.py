@@ -110,29 +110,32 @@ class SimulatedTarget:
         """Return whether connections are down."""
         return any(begin <= now < end + RECONNECT for begin, end, _ in self._cuts)
 
-    def _striking(self, kind: str, at: int, topic: int, stream: int, seq: int) -> list[Struck]:
+    def _striking(self, kind: str, at: int, topic: int, sent: Sent) -> list[Struck]:
         """Return the faults of a kind that strike a message. :param at: when it is at the target."""
-        found = []
+        found: list[Struck] = []
         for struck in self._faults.get(kind, ()):
             if not struck.begin <= at < struck.end:
                 continue
             if topic not in struck.values.get("topics", (topic,)):
                 continue
             share = struck.values.get("share", 1.0)
-            if uniform(self._seed, f"{kind} {struck.number}", stream, seq) < share:
+            if uniform(self._seed, f"{kind} {struck.number}", sent.stream, sent.seq) < share:
                 found.append(struck)
+        sent.struck.update((kind, struck.number) for struck in found)
         return found
 
-    def _stalled(self, at: int, topic: int) -> int:
+    def _stalled(self, at: int, topic: int, sent: Sent | None = None) -> int:
         """Return when something that would happen at an instant happens with stalls and hangs."""
-        return self._after(self._stalls, at, topic)
+        return self._after(self._stalls, at, topic, sent)
 
     @staticmethod
-    def _after(faults: list[Struck], at: int, topic: int) -> int:
+    def _after(faults: list[Struck], at: int, topic: int, sent: Sent | None) -> int:
         """Return the first instant from ``at`` on at which none of the faults holds a topic up."""
         for struck in faults:
             if struck.begin <= at < struck.end and topic in struck.values.get("topics", (topic,)):
                 at = struck.end
+                if sent is not None:
+                    sent.struck.add((struck.fault.kind, struck.number))
         return at
 
     def _connected(self, at: int) -> int:
@@ -142,9 +145,10 @@ class SimulatedTarget:
                 at = end + RECONNECT
         return at
 
-    def _throttled(self, at: int) -> int:
+    def _throttled(self, at: int, sent: Sent) -> int:
         for struck in self._faults.get("throttle", ()):
             if struck.begin <= at < struck.end:
+                sent.struck.add(("throttle", struck.number))
                 at = max(at, self._free_at)
                 self._free_at = at + round(1e9 / struck.values["rate"])
         return at
@@ -175,13 +179,13 @@ class SimulatedTarget:
         down = self._took(target.down, "down", stream, seq)
         store = self._took(target.store, "store", stream, seq)
         left = self._connected(sent.at)  # what is sent without a connection waits for the next one
-        at = self._throttled(self._in_order(("up", run, stream), left + up))
-        for struck in self._striking("latency", at, topic, stream, seq):
+        at = self._throttled(self._in_order(("up", run, stream), left + up), sent)
+        for struck in self._striking("latency", at, topic, sent):
             store += int(struck.values["by"])
-        is_unanswered = bool(self._striking("lose-unanswered", at, topic, stream, seq))
-        sent.failed = not is_unanswered and bool(self._striking("reject", at, topic, stream, seq))
-        stored = self._in_order(("store", run, stream), self._stalled(at + store, topic))
-        answered = self._in_order(("down", run, stream), self._stalled(stored, topic) + down)
+        is_unanswered = bool(self._striking("lose-unanswered", at, topic, sent))
+        sent.failed = not is_unanswered and bool(self._striking("reject", at, topic, sent))
+        stored = self._in_order(("store", run, stream), self._stalled(at + store, topic, sent))
+        answered = self._in_order(("down", run, stream), self._stalled(stored, topic, sent) + down)
         is_doubled = False
         for begin, end, kind in self._cuts:
             if not (left < begin <= answered):
@@ -207,7 +211,7 @@ class SimulatedTarget:
         if answered < FOREVER:
             sent.answered = answered
         self.truth.sent.append(sent)
-        if stored < FOREVER and not self._striking("lose-acknowledged", stored, topic, stream, seq):
+        if stored < FOREVER and not self._striking("lose-acknowledged", stored, topic, sent):
             self._deliver(run, route, sent, stored, head, due, is_doubled=is_doubled)
         return answered, sent.failed, sent.sends - 1
 
@@ -219,28 +223,24 @@ class SimulatedTarget:
         stream, seq = sent.stream, sent.seq
         topic = stream % route.topics
         damage = None
-        if self._striking("corrupt-head", stored, topic, stream, seq):
+        if self._striking("corrupt-head", stored, topic, sent):
             damage = "head"
-        elif self._striking("corrupt-body", stored, topic, stream, seq):
+        elif self._striking("corrupt-body", stored, topic, sent):
             damage = "body"
         ready = self._ready(sent, topic, stored, due)
-        is_reordered = bool(self._striking("reorder", stored, topic, stream, seq))
+        is_reordered = bool(self._striking("reorder", stored, topic, sent))
         skipped = {
             struck.values.get("subscription", 0) % route.subscriptions
-            for struck in self._striking("lose-copy", stored, topic, stream, seq)
+            for struck in self._striking("lose-copy", stored, topic, sent)
         }
-        again = [
-            (struck, True) for struck in self._striking("redeliver", stored, topic, stream, seq)
-        ]
-        again += [
-            (struck, False) for struck in self._striking("double", stored, topic, stream, seq)
-        ]
-        is_misrouted = bool(self._striking("misrouted", stored, topic, stream, seq))
+        again = [(struck, True) for struck in self._striking("redeliver", stored, topic, sent)]
+        again += [(struck, False) for struck in self._striking("double", stored, topic, sent)]
+        is_misrouted = bool(self._striking("misrouted", stored, topic, sent))
         for subscription in range(route.subscriptions):
             if subscription in skipped:
                 continue
             down = self._took(self._world.target.down, f"copy {subscription}", stream, seq)
-            at = self._stalled(ready, topic) + down
+            at = self._stalled(ready, topic, sent) + down
             if is_reordered:
                 at += REORDERED_BY
             elif due is None:
@@ -256,7 +256,7 @@ class SimulatedTarget:
             self._hand_over(run, route, copy, stored, head)
             for struck, is_marked in again:
                 second = at + int(struck.values.get("after", MS))
-                second = self._connected(self._stalled(second, topic))
+                second = self._connected(self._stalled(second, topic, sent))
                 if not self._is_forgotten(stored, second):
                     second_copy = replace(copy, arrived=second, redelivered=is_marked)
                     self._hand_over(run, route, second_copy, stored, head)
@@ -267,15 +267,14 @@ class SimulatedTarget:
 
     def _ready(self, sent: Sent, topic: int, stored: int, due: int | None) -> int:
         """Return when copies of a message may leave the target."""
-        stream, seq = sent.stream, sent.seq
         ready = stored
-        for struck in self._striking("slow-delivery", stored, topic, stream, seq):
+        for struck in self._striking("slow-delivery", stored, topic, sent):
             ready += int(struck.values["by"])
         if due is not None:
-            for struck in self._striking("early-delivery", stored, topic, stream, seq):
+            for struck in self._striking("early-delivery", stored, topic, sent):
                 due -= int(struck.values["by"])
             ready = max(ready, due)
-        return self._after(self._holds, ready, topic)
+        return self._after(self._holds, ready, topic, sent)
 
     def _is_forgotten(self, stored: int, at: int) -> bool:
         """Return whether a copy was not delivered when its consumer's session was forgotten."""
@@ -314,9 +313,6 @@ class SimulatedTarget:
             head[8:16] ^= 0x5A
         copy.consumer = consumer
         copy.worker = route.inboxes[consumer].worker
-        if copy.foreign:
-            # Its stream counts another message, which this one is not.
-            copy.stream = copy.seq = -1
         self.truth.copies.append(copy)
         route.inboxes[consumer].arrive(copy, head)
 

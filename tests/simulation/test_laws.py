@@ -170,3 +170,8 @@ def test_true_clocks_are_those_of_worlds_with_ordinary_hosts() -> None:
     missed = played(subject, "missed")
     assert law.broken(missed, played(changed, "met"))
     assert not law.broken(missed, played(changed, "no data"))
+    plain = replace(subject, faults=())
+    other = replace(changed, faults=())
+    assert law.broken(played(plain, sent=5), played(other, sent=4)) == "sent 5 and 4"
+    assert not law.broken(played(subject, sent=5), played(changed, sent=4))
+    assert true_clocks(other, played(other)) is None

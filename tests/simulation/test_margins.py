@@ -9,10 +9,20 @@ from typing import Any
 
 import pytest
 
-from simulation.margins import EDGE, FATE, SHIFT, TICK, at_an_edge, margin_between
+from simulation.margins import (
+    DRAIN,
+    EDGE,
+    FATE,
+    SHIFT,
+    TICK,
+    at_an_edge,
+    held_up,
+    margin_between,
+    margin_of_drains,
+)
 from simulation.player import play
 from simulation.truth import Played, PlayedPhase, Truth
-from simulation.world import MS, SECOND, Fault, World
+from simulation.world import MS, SECOND, Fault, World, load_world
 
 
 def played(**finding: Any) -> Played:
@@ -55,6 +65,29 @@ def test_a_tick_explains_windows_if_it_explains_each_that_differs(
     missed = played(outcome="missed", **windows(("missed", 50), ("missed", observed)))
     assert margin_between(missed, played(**windows(("missed", 80), ("met", 9)))) == margin
     assert margin_between(missed, played(**windows(("met", 9), ("met", 9)))) == ""
+
+
+REGRESSIONS = Path(__file__).parent / "regressions"
+
+
+def test_what_comes_at_the_end_of_a_drain_is_open_between_two_plays(tmp_path: Path) -> None:
+    world = load_world(REGRESSIONS / "answers-at-the-end-of-a-drain.yaml")
+    at_the_end = play(world, tmp_path / "end")
+    before = play(replace(world, faults=()), tmp_path / "before")
+    assert margin_of_drains(at_the_end, before) == margin_of_drains(before, at_the_end) == DRAIN
+    assert margin_of_drains(before, before) == ""
+
+
+def test_what_waits_behind_a_message_at_an_edge_is_left_out_with_it(tmp_path: Path) -> None:
+    """The first message of a throttle is not late itself: it delays the next one, and that one those behind it."""
+    world = load_world(REGRESSIONS / "edge-of-a-throttle.yaml")
+    struck = play(world, tmp_path / "struck")
+    spared = play(world.without_generator_faults(), tmp_path / "spared")
+    edge = at_an_edge(struck, spared)
+    assert len(edge) == 1
+    assert len(held_up(struck, edge)) > 5
+    assert held_up(spared, edge) == edge
+    assert margin_between(struck, spared) == FATE
 
 
 def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:

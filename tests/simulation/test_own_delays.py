@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from simulation.facts import Facts
-from simulation.own_delays import own_delays, own_p99, reactions
+from simulation.own_delays import own_delays, own_p99, reactions, sent_late
 from simulation.truth import PlayedPhase, Sent
 from simulation.world import MS, SECOND
 
@@ -67,3 +68,11 @@ def test_nothing_is_known_where_messages_were_dropped() -> None:
     dropped = phase((0, 0, 10))
     dropped.offered = 2
     assert own_p99(dropped) is None
+
+
+def test_only_a_message_late_by_itself_would_have_been_sent_before_the_end() -> None:
+    """The second one waits for its window, the third one 2 ms more than that, the last one is due later."""
+    facts = phase((0, 0, 10), (1, 10, 11), (2, 13, 14), (12.5, 15, 16))
+    part = replace(facts, end=12 * MS)
+    assert sent_late(facts, part) == 1
+    assert sent_late(facts, replace(facts, end=11 * MS)) == 0

@@ -21,6 +21,7 @@ class Sent:
     :param sends: how often the client sent it, more than 1 after a cut. :param stored: when the target stored it; None: never.
     :param answered: when the last answer reached the client; None: never. :param failed: the answer was a failure.
     :param run: the name of its workload's run. :param due: true time before which no copy of a delayed message may arrive; None: at once.
+    :param struck: by faults of the target, each with its kind and number.
     """
 
     worker: int
@@ -35,6 +36,7 @@ class Sent:
     failed: bool = False
     run: str = ""
     due: int | None = None
+    struck: set[tuple[str, int]] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -43,7 +45,8 @@ class Copy:
 
     :param arrived: when it was in the kernel's buffer of the consumer's host. :param taken: when the engine took it; None: never.
     :param stamped: the stamp of its arrival, in true time: later than ``arrived`` where the client read late and the kernel merged.
-    :param damage: ``head``, ``body`` or None. :param foreign: it belongs to another run; ``stream`` and ``seq`` are -1 then.
+    :param damage: ``head``, ``body`` or None. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
+        ``seq`` are -1.
     """
 
     worker: int

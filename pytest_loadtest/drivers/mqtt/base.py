@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -32,8 +33,8 @@ from pytest_loadtest.drivers.mqtt.options import (
     client_options,
     has_existing_topics,
     is_shared,
-    output_topic_name,
-    topic_filter,
+    output_names,
+    topic_filters,
     topic_name,
 )
 from pytest_loadtest.errors import TargetError, UsageError
@@ -152,7 +153,7 @@ class MqttDriverBase(ABC, Generic[C]):
             "ioThreads": "none: one epoll loop in the worker",
         }
         if route is not None:
-            facts["topics"] = f"{route.input} to {route.output}"
+            facts["topics"] = route.text
         elif topic is None:
             facts["topicPrefix"] = settings.topic_prefix
         else:
@@ -253,7 +254,7 @@ class MqttDriverBase(ABC, Generic[C]):
         topics = range(self._context.topology.topics)
         return TopicNames(
             inputs=tuple(topic_name(self._context, topic) for topic in topics),
-            outputs=tuple(output_topic_name(self._context, topic) for topic in topics),
+            outputs=tuple(chain.from_iterable(output_names(self._context, n) for n in topics)),
         )
 
     def poll(self, timeout_ns: int) -> None:
@@ -417,8 +418,8 @@ class MqttDriverBase(ABC, Generic[C]):
         # the same id (MQTT 5, 3.1.4).
         times = self._times[index] = self._times.get(index, 0) + 1
         role = f"c{index}" if times == 1 else f"c{index}-{times}"
-        topic = topic_filter(self._context, index, shared=is_shared(self._context))
-        return self._clients.make(f"consumer {index}", role, topic)
+        filters = topic_filters(self._context, index, shared=is_shared(self._context))
+        return self._clients.make(f"consumer {index}", role, filters)
 
     @abstractmethod
     def _take_place(self, connection: C, place: int) -> None:

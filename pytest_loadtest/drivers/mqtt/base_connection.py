@@ -24,6 +24,8 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, reason_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
     from pytest_loadtest.drivers.mqtt.loop import Loop
 
@@ -48,7 +50,7 @@ class MqttConnectionBase(ABC, Generic[S]):
     :param endpoint: address of the first attempt; after a failed
         one the next of its others follows.
     :param name: name in messages.
-    :param subscription: topic filter to subscribe before the
+    :param subscription: topic filters to subscribe before the
         connection counts as up; None for a producer.
     :param source: source address; None: the system chooses.
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
@@ -111,7 +113,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         options: ClientOptions,
         name: str,
         client_id: str,
-        subscription: str | None,
+        subscription: tuple[str, ...] | None,
         source: str | None = None,
     ) -> None:
         self.name = name
@@ -440,26 +442,28 @@ class MqttConnectionBase(ABC, Generic[S]):
             )
 
     @abstractmethod
-    def _send_subscribe(self, topic_filter: str) -> None:
+    def _send_subscribe(self, topic_filters: tuple[str, ...]) -> None:
         """Send SUBSCRIBE."""
 
-    def _granted(self, reason: int, text: str) -> None:
+    def _granted(self, answers: Sequence[tuple[int, str]]) -> None:
         """Handle SUBACK.
 
-        :param reason: the granted QoS, or a failure.
-        :param text: text of the reason.
+        :param answers: for each topic filter the granted QoS, or a failure, and its text.
         """
         self._unanswered = 0
-        if reason == self._options.qos:
-            self._confirmed("subscribe")
-            self._established()
+        filters = self._subscription or ()
+        for topic_filter, (reason, text) in zip(filters, answers, strict=False):
+            if reason >= FAILURE:
+                self._disconnect(f"the broker rejected {topic_filter!r}: {text}")
+                return
+            if reason != self._options.qos:
+                self._disconnect(f"requested QoS {self._options.qos}: {text}")
+                return
+        if len(answers) < len(filters):
+            self._disconnect(f"the broker confirmed {len(answers)} of {', '.join(filters)}")
             return
-        rejected = reason >= FAILURE
-        self._disconnect(
-            f"the broker rejected {self._subscription!r}: {text}"
-            if rejected
-            else f"requested QoS {self._options.qos}: {text}"
-        )
+        self._confirmed("subscribe")
+        self._established()
 
     def _disconnect(self, reason: str) -> None:
         """Disconnect from within the handling of a packet."""
@@ -471,7 +475,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._send_unsubscribe(self._subscription)
 
     @abstractmethod
-    def _send_unsubscribe(self, topic_filter: str) -> None:
+    def _send_unsubscribe(self, topic_filters: tuple[str, ...]) -> None:
         """Send UNSUBSCRIBE."""
 
     def _unsubscribed(self) -> None:

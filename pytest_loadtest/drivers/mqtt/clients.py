@@ -30,11 +30,11 @@ FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
 MakeConnection = Callable[
-    [Loop, BrokerEndpoint, ClientOptions, str, str, str | None, str | None], C
+    [Loop, BrokerEndpoint, ClientOptions, str, str, tuple[str, ...] | None, str | None], C
 ]
 """Makes a connection.
 
-Its arguments are a loop, an endpoint, options, a name, a client id, a topic filter (None for a
+Its arguments are a loop, an endpoint, options, a name, a client id, topic filters (None for a
 producer) and a source address."""
 
 
@@ -90,12 +90,12 @@ class MqttClients(Generic[C]):
         ] = {}  # client ids whose sessions may outlive their connections → True for a consumer
         self.opening_times: dict[str, list[int]] = {"connect": [], "subscribe": []}
 
-    def make(self, name: str, role: str, subscription: str | None = None) -> C:
+    def make(self, name: str, role: str, subscription: tuple[str, ...] | None = None) -> C:
         """Make a client that stays for the run.
 
         :param name: name in messages.
         :param role: last part of the client id.
-        :param subscription: topic filter; None for a producer.
+        :param subscription: topic filters; None for a producer.
         """
         # With cleanStart: false a run continues the session of an earlier one, so its client ids do
         # not contain the run's name.
@@ -139,7 +139,7 @@ class MqttClients(Generic[C]):
         self,
         name: str,
         client_id: str,
-        subscription: str | None,
+        subscription: tuple[str, ...] | None,
         options: ClientOptions,
         *,
         consumer: bool,

@@ -160,25 +160,38 @@ def topic_name(context: DriverContext, topic: int) -> str:
     return context.topology.name or f"{context.settings.topic_prefix}/{context.run}/{topic}"
 
 
-def output_topic_name(context: DriverContext, topic: int) -> str:
-    """Return the name of the topic with this index that consumers read."""
+def output_names(context: DriverContext, topic: int) -> tuple[str, ...]:
+    """Return the names of the topics that consumers of the topic with this index read."""
     if context.route is not None:
-        return context.route.output_name(topic)
-    return topic_name(context, topic)
+        return context.route.output_names(topic)
+    return (topic_name(context, topic),)
 
 
-def topic_filter(context: DriverContext, consumer: int, *, shared: bool) -> str:
-    """Return the topic filter of a consumer's subscription."""
+def output_numbers(context: DriverContext) -> dict[bytes, int]:
+    """Return the number of each output topic among those of its consumers, by its name: the group
+    in which order is judged. Empty if consumers read one topic each.
+    """
+    if context.route is None or len(context.route.output) == 1:
+        return {}
+    numbers = {}
+    for topic in range(context.topology.topics):
+        for number, name in enumerate(output_names(context, topic)):
+            numbers[name.encode()] = number
+    return numbers
+
+
+def topic_filters(context: DriverContext, consumer: int, *, shared: bool) -> tuple[str, ...]:
+    """Return the topic filters of a consumer's subscription."""
     # On an existing topic the group's name contains the run: two runs with
     # the same group would share their messages.
     topology = context.topology
-    topic = output_topic_name(context, topology.topic_of_consumer(consumer))
+    topics = output_names(context, topology.topic_of_consumer(consumer))
     group = f"sub-{topology.subscription_of_consumer(consumer)}"
     if not shared:
-        return topic
+        return topics
     if has_existing_topics(context):
         group = f"{context.run}-{context.nonce:08x}-{group}"
-    return f"$share/{group}/{topic}"
+    return tuple(f"$share/{group}/{topic}" for topic in topics)
 
 
 def has_existing_topics(context: DriverContext) -> bool:

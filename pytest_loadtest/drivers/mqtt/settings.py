@@ -15,6 +15,7 @@ from pytest_loadtest.profile.explain import shown
 from pytest_loadtest.profile.fields import Duration, Section, invalid_field, spelling
 from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
 from pytest_loadtest.profile.omb_fields import boxed_flag, boxed_integer, integer, string
+from pytest_loadtest.profile.route import named_topics
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
 from pytest_loadtest.values.quantities import SECOND, format_duration
 
@@ -237,6 +238,22 @@ def _topic(profile: Profile) -> Iterator[Problem]:
         )
 
 
+def _route(profile: Profile) -> Iterator[Problem]:
+    """Reject wildcards in the topics of a route, and aliases in place of the names of several."""
+    route = profile.route
+    if route is None:
+        return
+    for path, name in named_topics(route):
+        if set("+#\0") & set(name) or name.startswith("$share/"):
+            message = f"route.{path[1]}: {name!r} has a wildcard"
+            yield Problem(path, message, "write one topic, such as a/{topic}, without + and #")
+    if len(route.output) > 1 and _settings(profile).topic_alias_maximum:
+        message = "driver.topicAliasMaximum: order is judged for each topic of route.output, whose"
+        remedy = "remove topicAliasMaximum, or write one topic as route.output"
+        path = ("driver", "topicAliasMaximum")
+        yield Problem(path, f"{message} name a broker may replace by an alias", remedy)
+
+
 def _broker(profile: Profile) -> Iterator[Problem]:
     named = _settings(profile).broker
     target = profile.target
@@ -325,7 +342,7 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
-CHECKS: Final = (_topic, _broker, _pair, _subscription, _version, _tls)
+CHECKS: Final = (_topic, _route, _broker, _pair, _subscription, _version, _tls)
 
 
 # OMB's driver files for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.

@@ -11,6 +11,7 @@ from pytest_loadtest.errors import Problem, UsageError
 from pytest_loadtest.profile.fields import exact_duration, spelling
 from pytest_loadtest.profile.judging import sections
 from pytest_loadtest.profile.model import choose_client
+from pytest_loadtest.profile.route import named_topics, repeated_topics
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -69,12 +70,16 @@ def _route(profile: Profile) -> Iterator[Problem]:
     """Reject names of a route that are neither short nor full names of topics."""
     if profile.route is None:
         return
-    names: dict[str, str] = {"input": profile.route.input, "output": profile.route.output}
-    for key, name in names.items():
+    valid = True
+    for path, name in named_topics(profile.route):
         try:
             full_name(name)
         except UsageError as error:
-            yield Problem(("route", key), f"route.{key}: {error}")
+            valid = False
+            yield Problem(path, f"route.{path[1]}: {error}")
+    # The profile's own check compares names as they are written.
+    if valid and not any(repeated_topics(profile.route, profile.topics, str)):
+        yield from repeated_topics(profile.route, profile.topics, full_name)
 
 
 def _subscription(profile: Profile) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.base import TopicNames
@@ -35,6 +36,9 @@ _QUORUMS: Final = {
     "write_quorum": "writeQuorum",
     "ack_quorum": "ackQuorum",
 }
+OUTPUT_BITS: Final = 40
+"""Bits below the number of an output topic in the group in which order is judged: a key's number
+has at most ten digits."""
 _OUR_KEY: Final = re.compile(r"key-([0-9]{1,10})")
 
 
@@ -136,7 +140,7 @@ class RunNames:
         surely existed, or the topics of a route.
         """
         if self._route is not None:
-            return {"topics": f"{self._route.input} to {self._route.output}"}
+            return {"topics": self._route.text}
         if self.namespace is not None:
             return {"namespace": self.namespace, **self._policies()}
         known = (
@@ -175,17 +179,18 @@ class RunNames:
             index,
         )
 
-    def output(self, index: int) -> str:
-        """Return the full name of a topic that consumers read."""
+    def outputs(self, index: int) -> list[str]:
+        """Return the full names of the topics that consumers of this topic read."""
         if self._route is not None:
-            return full_name(self._route.output_name(index))
-        return self.topic(index)
+            return [full_name(name) for name in self._route.output_names(index)]
+        return [self.topic(index)]
 
     def topic_names(self) -> TopicNames:
         """Return the names of all topics of the run."""
         topics = range(self._topology.topics)
         return TopicNames(
-            inputs=tuple(map(self.topic, topics)), outputs=tuple(map(self.output, topics))
+            inputs=tuple(map(self.topic, topics)),
+            outputs=tuple(chain.from_iterable(map(self.outputs, topics))),
         )
 
     def subscription(self, number: int) -> str:
@@ -247,7 +252,7 @@ class RunNames:
         :raises UsageError: one has partitions.
         """
         for index in range(self._topology.topics):
-            for topic in (self.topic(index), self.output(index)):
+            for topic in (self.topic(index), *self.outputs(index)):
                 partitions = admin.partitions(topic)
                 if partitions is None:
                     admin.create_topic(topic, 1)
@@ -327,8 +332,7 @@ class RunNames:
         """
         admin = self._admin()
         if self._may_subscribe:
-            outputs = [self.output(index) for index in range(self._topology.topics)]
-            for topic in dict.fromkeys(outputs):
+            for topic in dict.fromkeys(self.topic_names().outputs):
                 self._delete_subscriptions(admin, topic, unsubscribe)
             self._may_subscribe = False
         if admin is not None:

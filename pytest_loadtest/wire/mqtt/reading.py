@@ -86,6 +86,24 @@ def read_packets(
     return at, messages, answers, others
 
 
+def read_topics(data: bytes, used: int) -> list[bytes]:
+    """Return the topic of each message in the packets that :func:`read_packets` has located.
+
+    It is a second pass over the packets, for consumers of several topics only.
+
+    :param used: the bytes of these packets.
+    """
+    topics = []
+    at = 0
+    while at < used:
+        length, body = _read_long_length(data, at + 1)
+        if data[at] >> 4 == PUBLISH:
+            size = data[body] << 8 | data[body + 1]
+            topics.append(data[body + 2 : body + 2 + size])
+        at = body + length
+    return topics
+
+
 def packet_size(data: bytes) -> int:
     """Return the length of the packet at the start of ``data``.
 

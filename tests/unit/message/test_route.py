@@ -8,15 +8,21 @@ from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route
 
 
 def test_the_number_of_the_topic_takes_its_place_in_the_names() -> None:
-    route = Route(input="shop/{topic}/in", output="done/{topic}")
+    route = Route(input="shop/{topic}/in", output=("done/{topic}",))
     assert route.input_name(3) == "shop/3/in"
-    assert route.output_name(3) == "done/3"
+    assert route.output_names(3) == ("done/3",)
 
 
 def test_names_without_a_place_for_the_number_stay() -> None:
-    route = Route(input="in", output="{other}")
+    route = Route(input="in", output=("{other}",))
     assert route.input_name(0) == "in"
-    assert route.output_name(0) == "{other}"
+    assert route.output_names(0) == ("{other}",)
+
+
+def test_each_of_several_outputs_has_the_number_of_the_topic() -> None:
+    route = Route(input="in/{topic}", output=("yes/{topic}", "no/{topic}"))
+    assert route.output_names(2) == ("yes/2", "no/2")
+    assert route.text == "in/{topic} to yes/{topic}, no/{topic}"
 
 
 def test_places_of_envelopes_are_the_body_or_a_field_of_json() -> None:

@@ -43,7 +43,7 @@ def test_a_route_has_topics_and_places_of_envelopes() -> None:
     assert loaded.route is not None
     assert loaded.route.route() == Route(
         input="shop/orders/{topic}",
-        output="shop/confirmed/{topic}",
+        output=("shop/confirmed/{topic}",),
         sent=EnvelopePlace(carrier=Carrier.JSON, pointer=("meta", "ref")),
         received=EnvelopePlace(carrier=Carrier.JSON, pointer=("order", "ref")),
     )
@@ -65,6 +65,14 @@ def test_without_a_place_the_envelope_begins_the_body() -> None:
     assert loaded.route.route().received == loaded.sent_place == IN_BODY
 
 
+def test_a_list_names_several_outputs_of_a_topic() -> None:
+    text = TEXT.replace("shop/confirmed/{topic}", "['yes/{topic}', 'no/{topic}']")
+    route = profile.loads(text, "p.yaml").route
+    assert route is not None
+    assert route.output == ("yes/{topic}", "no/{topic}")
+    assert SCHEMA.is_valid(yaml.safe_load(text))
+
+
 def test_a_route_is_kept_in_the_document_of_the_profile() -> None:
     loaded = profile.loads(TEXT, "p.yaml")
     document = json.loads(json.dumps(loaded.document()))
@@ -83,6 +91,17 @@ def test_messages_of_others_on_the_topics_are_not_judged() -> None:
         ([("orders/{topic}", "orders")], "'shop/orders' is one topic, but topics is 4"),
         ([("confirmed/{topic}", "confirmed")], "'shop/confirmed' is one topic, but topics is 4"),
         ([("confirmed", "orders")], "is the input, so the run would receive its own messages"),
+        ([("shop/confirmed/{topic}", "[]")], "route.output is empty"),
+        ([("shop/confirmed/{topic}", "['a/{topic}', b]")], "'b' is one topic, but topics is 4"),
+        ([("shop/confirmed/{topic}", "['a/{topic}', 'a/{topic}']")], "'a/0' is there twice"),
+        ([("shop/confirmed/{topic}", "[a, a]"), ("topics: 4", "topics: 1")], "'a' is there twice"),
+        ([("shop/confirmed/{topic}", "['a/{topic}', 'shop/orders/{topic}']")], "is the input, so"),
+        (
+            [("shop/confirmed/{topic}", "['a{topic}1', 'a{topic}']"), ("s: 4", "s: 30")],
+            "'a11' is there",
+        ),
+        ([("shop/confirmed/{topic}", "shop/+/{topic}")], "'shop/+/{topic}' has a wildcard"),
+        ([("shop/orders/{topic}", "shop/#{topic}")], "route.input: 'shop/#{topic}' has a wildcard"),
         ([("json:/meta/ref", "/meta/ref")], "'/meta/ref' is no place of an envelope"),
         ([("300", "79")], "79 B is below the 80 B that JSON with a token needs"),
         ([("mqtt", "loopback")], "the driver loopback cannot send through a service"),
@@ -194,3 +213,11 @@ def test_a_driver_without_templates_rejects_them() -> None:
     text = "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: loopback}\n"
     with pytest.raises(ProfileError, match="cannot send messages of a template"):
         profile.loads(text + TEMPLATE, "p.yaml")
+
+
+def test_aliases_of_topics_exclude_several_outputs() -> None:
+    """A consumer would not know on which topic a message came."""
+    aliased = ("{name: mqtt}", "{name: mqtt, topicAliasMaximum: 5}")
+    text = wrong(("shop/confirmed/{topic}", "['yes/{topic}', 'no/{topic}']"), aliased)
+    assert "topicAliasMaximum: order is judged for each topic of route.output" in text
+    profile.loads(TEXT.replace(*aliased), "p.yaml")

@@ -79,7 +79,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         number: int,
         name: str,
         client_id: str,
-        subscription: str | None,
+        subscription: tuple[str, ...] | None,
         source: str | None,
     ) -> None:
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
@@ -297,14 +297,14 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
             packet.session_present,
         )
 
-    def _send_subscribe(self, topic_filter: str) -> None:
+    def _send_subscribe(self, topic_filters: tuple[str, ...]) -> None:
         self._requested = packets.SUBACK
-        self.put(subscribe_packet(self._options, topic_filter))
+        self.put(subscribe_packet(self._options, topic_filters))
         self.flush()
 
-    def _send_unsubscribe(self, topic_filter: str) -> None:
+    def _send_unsubscribe(self, topic_filters: tuple[str, ...]) -> None:
         self._requested = packets.UNSUBACK
-        self.put(unsubscribe_packet(self._options, topic_filter))
+        self.put(unsubscribe_packet(self._options, topic_filters))
         self.flush()
 
     def _answered(self, packet: packets.SubscriptionAnswer) -> None:
@@ -316,8 +316,9 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         if packet.kind == packets.UNSUBACK:
             self._unsubscribed()
             return
-        granted = packet.reasons[0] if packet.reasons else packets.FAILURE
-        self._granted(granted, reason_text(packets.SUBACK, granted, self._options.version))
+        version = self._options.version
+        reasons = packet.reasons or (packets.FAILURE,)
+        self._granted([(code, reason_text(packets.SUBACK, code, version)) for code in reasons])
 
     def _dismissed(self, reason: int, text: str) -> None:
         super()._dismissed(reason, text)
@@ -403,13 +404,15 @@ def connack_rejection(options: ClientOptions, answer: packets.Connack) -> str | 
     return missing_feature(options, answer.properties.get)
 
 
-def subscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
+def subscribe_packet(options: ClientOptions, topic_filters: tuple[str, ...]) -> bytes:
     # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
-    subscription = packets.TopicFilter(
-        topic_filter, options.qos, retain_handling=NO_RETAINED if options.v5 else 0
-    )
-    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, (subscription,)), options.version)
+    handling = NO_RETAINED if options.v5 else 0
+    subscriptions = []
+    for topic_filter in topic_filters:
+        entry = packets.TopicFilter(topic_filter, options.qos, retain_handling=handling)
+        subscriptions.append(entry)
+    return encode_packet(packets.Subscribe(_SUBSCRIBE_ID, tuple(subscriptions)), options.version)
 
 
-def unsubscribe_packet(options: ClientOptions, topic_filter: str) -> bytes:
-    return encode_packet(packets.Unsubscribe(_UNSUBSCRIBE_ID, (topic_filter,)), options.version)
+def unsubscribe_packet(options: ClientOptions, topic_filters: tuple[str, ...]) -> bytes:
+    return encode_packet(packets.Unsubscribe(_UNSUBSCRIBE_ID, topic_filters), options.version)

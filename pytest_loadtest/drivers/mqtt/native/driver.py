@@ -17,7 +17,7 @@ from pytest_loadtest.drivers.mqtt.clients import FAREWELL
 from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser, NativeConnection
 from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
 from pytest_loadtest.drivers.mqtt.native.producers import NativeMqttProducers
-from pytest_loadtest.drivers.mqtt.options import topic_name
+from pytest_loadtest.drivers.mqtt.options import output_numbers, topic_name
 from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import Publish
 
@@ -39,7 +39,11 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
             context, ("native", version("pytest-loadtest")), self._connect, kernel=None
         )
         self._producers = NativeMqttProducers(context, self._options)
-        self._arrivals = ArrivalColumns(checksum=context.checksum, reader=context.token_reader())
+        self._arrivals = ArrivalColumns(
+            checksum=context.checksum,
+            reader=context.token_reader(),
+            outputs=output_numbers(context),
+        )
         self._inbound = Inbound(self._options.version, self._arrivals)
 
     def _connect(
@@ -49,7 +53,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         options: ClientOptions,
         name: str,
         client_id: str,
-        subscription: str | None,
+        subscription: tuple[str, ...] | None,
         source: str | None,
     ) -> NativeConnection:
         loop.settle = self._inbound.settle

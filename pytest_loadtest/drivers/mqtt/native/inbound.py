@@ -17,10 +17,10 @@ from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
-from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets
+from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets, read_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.wire.mqtt.reading import Answer, Message
 
     Arrival = tuple[int, bytes, int]
-    """A message: size of the payload, its first bytes, flags."""
+    """A message: size of the payload, its first bytes, flags, and above the flags the number of its
+    output topic.
+    """
 
     _Decoded = tuple[
         int,
@@ -153,7 +155,7 @@ class Inbound:
             released = [packet_id for kind, packet_id, _ in answers if kind == PUBREL]
             owed += [encode_answer(PUBCOMP, packet_id) for packet_id in released]
             answers = [answer for answer in answers if answer[0] != PUBREL]
-        arrivals = self._arrivals.make_arrivals(data, messages) if messages else []
+        arrivals = self._arrivals.make_arrivals(data, messages, used) if messages else []
         return (
             used,
             messages,
@@ -224,6 +226,9 @@ def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int
 _NOWHERE: Final = -1  # place of a consumer that has none yet
 _REDELIVERED = int(Flag.REDELIVERED)
 _CORRUPT = int(Flag.CORRUPT)
+_FLAG_BITS: Final = 8
+"""Bits of an arrival's flags; the number of its output topic is above them. A member of its own
+would cost every message of every run."""
 
 
 class ArrivalColumns:
@@ -233,11 +238,19 @@ class ArrivalColumns:
 
     :param checksum: verify the checksum of bodies.
     :param reader: finds the token of a message; None: the envelope begins its body.
+    :param outputs: the number of each topic among those of its consumers; empty if they have one.
     """
 
-    def __init__(self, *, checksum: bool, reader: TokenReader | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        checksum: bool,
+        reader: TokenReader | None = None,
+        outputs: Mapping[bytes, int] | None = None,
+    ) -> None:
         self._checksum = checksum
         self._reader = reader
+        self._outputs = outputs
         self._waiting: list[
             tuple[int, int, int, Arrival]
         ] = []  # number of the connection, instant and lag in ns
@@ -254,10 +267,12 @@ class ArrivalColumns:
                 self._places, np.full(2 * number + 64 - len(self._places), _NOWHERE, np.int32)
             )
 
-    def make_arrivals(self, data: bytes, messages: Sequence[Message]) -> list[Arrival]:
+    def make_arrivals(self, data: bytes, messages: Sequence[Message], used: int) -> list[Arrival]:
         """Return the arrivals of these messages in ``data``.
 
         They can be added for several consumers.
+
+        :param used: the bytes of the packets with these messages.
         """
         arrivals = []
         for _, dup, _, start, end in messages:
@@ -269,7 +284,14 @@ class ArrivalColumns:
             else:
                 head = self._reader.digits(data, start, end)
             arrivals.append((end - start, head, flags))
-        return arrivals
+        if not self._outputs:
+            return arrivals
+
+        numbered = []
+        for topic, (size, head, flags) in zip(read_topics(data, used), arrivals, strict=True):
+            number = self._outputs.get(topic, 0)
+            numbered.append((size, head, flags | number << _FLAG_BITS))
+        return numbered
 
     def add(self, number: int, time: int, lag: int, arrivals: Sequence[Arrival]) -> None:
         """Add messages of the connection with this number.
@@ -296,14 +318,19 @@ class ArrivalColumns:
                 return None
             place = place[placed]
             _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
-        size, heads, flags = zip(*arrivals, strict=True)
+        size, heads, marks = zip(*arrivals, strict=True)
+        flags = np.array(marks, np.int64)
+        order = np.zeros(len(place), np.int64)
+        if self._outputs:
+            order = flags >> _FLAG_BITS
+            flags &= (1 << _FLAG_BITS) - 1
         return Received(
             consumer=place,
             heads=self._heads(heads),
             size=np.array(size, np.int32),
             time=np.array(time, np.int64),
-            order=np.zeros(len(place), np.int64),
-            flags=np.array(flags, np.int8),
+            order=order,
+            flags=flags.astype(np.int8),
             lag=np.array(lag, np.int64),
         )
 

@@ -171,15 +171,16 @@ def make_paho_client(
     return client
 
 
-def send_subscribe(client: PahoClient, topic_filter: str, options: ClientOptions) -> None:
-    """Subscribe to a topic filter."""
+def send_subscribe(
+    client: PahoClient, topic_filters: tuple[str, ...], options: ClientOptions
+) -> None:
+    """Subscribe to topic filters."""
     # In MQTT 5 without retained messages, which a subscribe after a reconnect would deliver again.
     if options.v5:
-        client.subscribe(
-            topic_filter, options=SubscribeOptions(qos=options.qos, retainHandling=NO_RETAINED)
-        )
+        entry = SubscribeOptions(qos=options.qos, retainHandling=NO_RETAINED)
+        client.subscribe([(topic_filter, entry) for topic_filter in topic_filters])
     else:
-        client.subscribe(topic_filter, options.qos)
+        client.subscribe([(topic_filter, options.qos) for topic_filter in topic_filters])
 
 
 def _connect_properties(options: ClientOptions) -> Properties:

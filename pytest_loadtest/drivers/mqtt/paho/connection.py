@@ -48,7 +48,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         options: ClientOptions,
         name: str,
         client_id: str,
-        subscription: str | None,
+        subscription: tuple[str, ...] | None,
         source: str | None = None,
     ) -> None:
         super().__init__(loop, endpoint, options, name, client_id, subscription, source)
@@ -58,6 +58,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         # place. They wait here until assign_place().
         self._arrivals = ArrivedMessages()
         self._place = _NOWHERE
+        self._outputs = _numbers_of(subscription or ())
         self.client = make_paho_client(endpoint, options, client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
@@ -72,6 +73,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         arrivals.time += early.time
         arrivals.payload += early.payload
         arrivals.flags += early.flags
+        arrivals.order += early.order
         self._arrivals = arrivals
         self._place = place
 
@@ -162,6 +164,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         # paho's parser makes bytes only.
         arrivals.payload.append(message.payload)  # type: ignore[arg-type]
         arrivals.flags.append(_REDELIVERED if message.dup else 0)
+        if self._outputs:
+            arrivals.order.append(self._outputs.get(message.topic, 0))
 
     def _on_connect(
         self,
@@ -188,8 +192,8 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
                 flags.session_present,
             )
 
-    def _send_subscribe(self, topic_filter: str) -> None:
-        send_subscribe(self.client, topic_filter, self._options)
+    def _send_subscribe(self, topic_filters: tuple[str, ...]) -> None:
+        send_subscribe(self.client, topic_filters, self._options)
 
     def _on_subscribe(
         self,
@@ -199,14 +203,14 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         reasons: list[ReasonCode],
         _properties: object,
     ) -> None:
-        self._granted(reasons[0].value, str(reasons[0]))
+        self._granted([(reason.value, str(reason)) for reason in reasons])
 
     def _disconnect(self, reason: str) -> None:
         self._reason = reason
         self.client.disconnect()
 
-    def _send_unsubscribe(self, topic_filter: str) -> None:
-        self.client.unsubscribe(topic_filter)
+    def _send_unsubscribe(self, topic_filters: tuple[str, ...]) -> None:
+        self.client.unsubscribe(list(topic_filters))
 
     def _on_unsubscribe(self, *_: object) -> None:
         self._unsubscribed()
@@ -223,3 +227,19 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
             self._dismissed(reason.value, str(reason))
         elif reason.value == KEEP_ALIVE_TIMEOUT and not self._over:
             self._reason = "no answer to a ping within keepAlive"
+
+
+def _numbers_of(filters: tuple[str, ...]) -> dict[str, int]:
+    """Return the number of each topic of a consumer, the group in which order is judged; empty for
+    a single one.
+    """
+    if len(filters) < 2:
+        return {}
+    numbers = {}
+    for number, topic_filter in enumerate(filters):
+        # $share/group/topic
+        topic = (
+            topic_filter.split("/", 2)[2] if topic_filter.startswith("$share/") else topic_filter
+        )
+        numbers[topic] = number
+    return numbers

@@ -18,7 +18,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined, Received
-from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
@@ -220,6 +220,20 @@ def key_of(message: Any) -> int:
     return key_number(message.partition_key())
 
 
+def topic_order(topics: Sequence[str], *, keyed: bool) -> Callable[[Any], int]:
+    """Return the function that gives the group of a message of one of several topics.
+
+    :param keyed: order is judged for each key of a topic.
+    """
+    numbers = {topic: number << OUTPUT_BITS for number, topic in enumerate(topics)}
+
+    def order_of(message: Any) -> int:
+        number = numbers[message.topic_name()]
+        return number | key_of(message) if keyed else number
+
+    return order_of
+
+
 def received_columns(copies: Sequence[Copy]) -> Received:
     """Return at least one message as columns."""
     place, time, fronts, size, order, flags = zip(*copies, strict=True)
@@ -244,6 +258,7 @@ class PulsarConsumer:
     :param order: message → the group in which order is judged; None: only the stream.
     :param gone: called with the reason why the consumer failed.
     :param partitions: the partitions of its topic.
+    :param topics: several topics that it reads, which have no partitions.
     :ivar thread: exists after :meth:`start`.
     """
 
@@ -255,6 +270,7 @@ class PulsarConsumer:
         order: Callable[[Any], int] | None,
         gone: Callable[[str], None],
         partitions: int = 1,
+        topics: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._client = client
@@ -267,7 +283,10 @@ class PulsarConsumer:
         self._leaving = self._halted = False
         self._go = threading.Event()
         self._go.set()
-        self._partitions = partitions
+        self._partitions = max(partitions, len(topics))
+        self._part_of: Callable[[Any], int] = partition_of
+        if len(topics) > 1:
+            self._part_of = topic_order(topics, keyed=False)
         self._ended = set[int]()
         self._leave_by = 0
         self.thread: threading.Thread
@@ -370,7 +389,7 @@ class PulsarConsumer:
         # acknowledged. So a begun batch is received to its end; in each partition the first message
         # of the next entry shows that the end was reached.
         where = message.message_id()
-        partition = where.partition()
+        partition = self._part_of(message)
         if where.batch_index() <= 0:  # -1: not in a batch
             self._ended.add(partition)
         return partition not in self._ended

@@ -30,6 +30,7 @@ from pytest_loadtest.drivers.pulsar.library.consumers import (
     PulsarConsumers,
     key_of,
     partition_of,
+    topic_order,
 )
 from pytest_loadtest.drivers.pulsar.library.producers import PulsarProducers
 from pytest_loadtest.drivers.pulsar.names import RunNames
@@ -199,18 +200,21 @@ class PulsarDriver:
         number = topology.subscription_of_consumer(consumer)
         name = f"consumer {consumer} (topic {topic}, subscription {number})"
         kwargs = options.consumer_options(self._settings, existing=names.are_existing)
+        outputs = names.outputs(topic)
+        # Only a list makes pulsar-client subscribe to several topics.
+        topics = outputs if len(outputs) > 1 else outputs[0]
         subscribed = self._wait_for_topic(
             name,
-            lambda: client.subscribe(names.output(topic), names.subscription(number), **kwargs),
+            lambda: client.subscribe(topics, names.subscription(number), **kwargs),
         )
-        order = self._order(names.partitions)
         return PulsarConsumer(
             subscribed._consumer,
             name,
             self._context,
-            order,
+            self._order(names.partitions, outputs),
             self._failures.append,
             names.partitions,
+            outputs,
         )
 
     def _open_producer(self, client: Any, stream: int) -> Any:
@@ -221,14 +225,17 @@ class PulsarDriver:
             f"producer of stream {stream}", lambda: client.create_producer(topic, **kwargs)
         )._producer
 
-    def _order(self, partitions: int) -> Callable[[Any], int] | None:
+    def _order(self, partitions: int, topics: Sequence[str]) -> Callable[[Any], int] | None:
         """Return the function that gives the group in which order is judged.
 
         None: only the stream.
         """
         # Needed also if order is not judged: messages that arrive interleaved from several
         # partitions would look like second copies, and every drain would wait for more of them.
-        if self._context.ordered and self._settings.subscription_type == "Key_Shared":
+        keyed = self._context.ordered and self._settings.subscription_type == "Key_Shared"
+        if len(topics) > 1:
+            return topic_order(topics, keyed=keyed)
+        if keyed:
             return key_of
         return partition_of if partitions > 1 else None
 

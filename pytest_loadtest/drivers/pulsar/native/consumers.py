@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined
-from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import (
     Arrival,
     ArrivalReader,
@@ -71,6 +71,7 @@ class NativeConsumers:
         self._topics = topics
         self._earliest = earliest
         self._keyed = context.ordered and settings.subscription_type == "Key_Shared"
+        self._several = context.route is not None and len(context.route.output) > 1
         self._parts: dict[int, PartitionConsumer] = {}
         self._consumers: dict[int, NativeConsumer] = {}
         self._attaching: list[NativeConsumer] = []
@@ -106,9 +107,9 @@ class NativeConsumers:
     def _make(self, number: int) -> NativeConsumer:
         name, topics, subscription = self._topics(number)
         consumer = NativeConsumer(number, name, self.written)
-        # The partitions share maxTotalReceiverQueueSizeAcrossPartitions in equal parts.
+        # The topics, or partitions, share maxTotalReceiverQueueSizeAcrossPartitions in equal parts.
         queue = self._context.settings.receive_window(len(topics)) // len(topics)
-        for topic in topics:
+        for output, topic in enumerate(topics):
             part = PartitionConsumer(
                 consumer,
                 self._cluster,
@@ -118,6 +119,7 @@ class NativeConsumers:
                 self._context.settings,
                 queue=max(queue, 1),
                 earliest=self._earliest,
+                output=output if self._several else 0,
             )
             consumer.parts.append(part)
             self._parts[self._numbers] = part
@@ -277,6 +279,7 @@ class NativeConsumers:
                 if metadata.HasField("partition_key")
                 else 0
             )
+        order |= part.output << OUTPUT_BITS
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
         self._arrivals.append(

@@ -296,7 +296,10 @@ class NativePulsarDriver:
         topic = topology.topic_of_consumer(number)
         subscription = topology.subscription_of_consumer(number)
         name = f"consumer {number} (topic {topic}, subscription {subscription})"
-        return name, self._topics(self._names.output(topic)), self._names.subscription(subscription)
+        topics = []
+        for output in self._names.outputs(topic):
+            topics += self._topics(output)
+        return name, topics, self._names.subscription(subscription)
 
     def _topics(self, topic: str) -> list[str]:
         """Return the names of a topic's partitions, or the topic itself."""

@@ -41,6 +41,7 @@ class EntryId(NamedTuple):
 class PartitionConsumer(Attachment):
     """One consumer at one partition, with a number that is unique in the worker.
 
+    :ivar output: the number of its topic among several output topics of a route; 0 if there is one.
     :ivar queue: messages that it permits the broker to send ahead.
     :param earliest: begin with the oldest message.
     """
@@ -54,6 +55,7 @@ class PartitionConsumer(Attachment):
         "_subscription",
         "_taken",
         "flowing",
+        "output",
         "owner",
         "queue",
         "to_ack",
@@ -72,11 +74,13 @@ class PartitionConsumer(Attachment):
         *,
         queue: int,
         earliest: bool,
+        output: int = 0,
     ) -> None:
         super().__init__(cluster, topic, number, owner.name)
         self.owner = owner
         self._subscription = subscription
         self.queue = queue
+        self.output = output
         self._earliest = earliest
         self._settings = settings
         self._kind = settings.subscription_type

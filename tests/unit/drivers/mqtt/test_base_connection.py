@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mqtt_rig import CONNACK, FIRST_ROW, both, burst, context
 
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,3 +226,24 @@ def test_a_failed_attempt_is_followed_by_one_at_the_next_address(
         assert driver.facts().losses == up
         driver.close()
         peers[0].close()
+
+
+@both
+@pytest.mark.parametrize(
+    ("codes", "named"),
+    [
+        (b"\x01\x87", "rejected 'no': Not authorized"),
+        (b"\x01\x00", "requested QoS 1: Granted QoS 0"),
+        (b"\x01", "the broker confirmed 1 of yes, no"),
+    ],
+)
+def test_every_output_of_a_consumer_must_be_granted(
+    scripted: Callable[[Script], str], codes: bytes, named: str, client: str
+) -> None:
+    url = scripted([CONNACK, bytes([0x90, 3 + len(codes)]) + b"\x00\x01\x00" + codes])
+    route = Route(input="in", output=("yes", "no"))
+    ours = replace(context(url, time.monotonic_ns), route=route)
+    driver: Any = driver_class("mqtt", client)(ours)  # type: ignore[call-arg]
+    with pytest.raises(TargetError, match=named):
+        driver.open_consumers([0])
+    driver.close()

@@ -10,7 +10,7 @@ from mqtt_rig import ONE, context
 
 from pytest_loadtest.drivers.base import TopicNames
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.options import is_shared, topic_filter
+from pytest_loadtest.drivers.mqtt.options import is_shared, output_numbers, topic_filters
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.route import Route
@@ -65,9 +65,24 @@ def test_a_route_has_other_topics_for_consumers_than_for_producers(kind: type[An
     ours = context(topology=replace(ONE, topics=2))
     own = kind(ours).topic_names()
     assert own == TopicNames(inputs=("loadtest/r1/0", "loadtest/r1/1"), outputs=own.inputs)
-    through = replace(ours, route=Route(input="in/{topic}", output="out/{topic}"))
+    through = replace(ours, route=Route(input="in/{topic}", output=("out/{topic}",)))
     names = kind(through).topic_names()
     assert names == TopicNames(inputs=("in/0", "in/1"), outputs=("out/0", "out/1"))
+    several = Route(input="in/{topic}", output=("yes/{topic}", "no/{topic}"))
+    names = kind(replace(ours, route=several)).topic_names()
+    assert names.outputs == ("yes/0", "no/0", "yes/1", "no/1")
+
+
+def test_a_consumer_subscribes_to_all_outputs_of_its_topic() -> None:
+    route = Route(input="in/{topic}", output=("yes/{topic}", "no/{topic}"))
+    ours = replace(context(topology=replace(ONE, topics=2)), route=route)
+    assert topic_filters(ours, 1, shared=False) == ("yes/1", "no/1")
+    assert topic_filters(ours, 0, shared=True) == (
+        "$share/r1-00000007-sub-0/yes/0",
+        "$share/r1-00000007-sub-0/no/0",
+    )
+    assert output_numbers(ours) == {b"yes/0": 0, b"no/0": 1, b"yes/1": 0, b"no/1": 1}
+    assert output_numbers(replace(ours, route=None)) == {}
 
 
 def test_an_existing_topic_keeps_its_name() -> None:
@@ -75,7 +90,7 @@ def test_an_existing_topic_keeps_its_name() -> None:
     ours = replace(ONE, subscriptions=4)
     theirs = replace(ours, name="plant/1/t")
     filters = [
-        topic_filter(context(topology=topology), 3, shared=shared)
+        topic_filters(context(topology=topology), 3, shared=shared)[0]
         for topology in (theirs, ours)
         for shared in (False, True)
     ]

@@ -146,3 +146,16 @@ def test_a_backlog_above_the_quota_of_its_topic_is_rejected(setting: str) -> Non
 def test_a_route_has_short_or_full_names(name: str) -> None:
     problem = rejected("{name: pulsar}", f"route: {{input: orders, output: '{name}'}}\n")
     assert f"route.output: topic '{name}'" in problem
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ("[done, 'persistent://public/default/done']", "default/done' is there twice"),
+        ("[done, 'persistent://public/default/orders']", "route.output: is the input"),
+        ("[done, done]", "'done' is there twice"),
+    ],
+)
+def test_a_short_and_a_full_name_of_a_topic_are_one(outputs: str, message: str) -> None:
+    problem = rejected("{name: pulsar}", f"route: {{input: orders, output: {outputs}}}\n")
+    assert problem.count(message) == 1

@@ -132,7 +132,7 @@ def test_a_missing_topic_is_named_and_nothing_is_created_or_deleted(where: str) 
     assert {what.partition(" ")[0] for what, _, _ in asked} == {"GET"}
 
 
-ROUTE = Route(input="persistent://a/b/orders-{topic}", output="confirmed-{topic}")
+ROUTE = Route(input="persistent://a/b/orders-{topic}", output=("confirmed-{topic}",))
 CONFIRMED = "/admin/v2/persistent/public/default/confirmed-0"
 INPUT = "/admin/v2/persistent/a/b/orders-0"
 
@@ -141,11 +141,16 @@ def test_the_names_of_a_route_are_full_ones() -> None:
     """A short name is in the default namespace."""
     names = RunNames(context(route=ROUTE))
     assert names.topic(0) == "persistent://a/b/orders-0"
-    assert names.output(0) == "persistent://public/default/confirmed-0"
+    assert names.outputs(0) == ["persistent://public/default/confirmed-0"]
     assert names.subscription(1) == "loadtest-r-00000007-1"
     assert names.namespace is None
     own = RunNames(context())
-    assert own.output(0) == own.topic(0)
+    assert own.outputs(0) == [own.topic(0)]
+    several = RunNames(context(route=replace(ROUTE, output=("a-{topic}", "b-{topic}"))))
+    assert several.topic_names().outputs == (
+        "persistent://public/default/a-0",
+        "persistent://public/default/b-0",
+    )
 
 
 def test_a_run_deletes_those_topics_of_a_route_that_it_made() -> None:
@@ -163,6 +168,28 @@ def test_a_run_deletes_those_topics_of_a_route_that_it_made() -> None:
         f"PUT {CONFIRMED}",
         f"DELETE {CONFIRMED}/subscription/loadtest-r-00000007-0?force=true",
         f"DELETE {CONFIRMED}?force=true",
+    ]
+
+
+def test_every_output_of_a_route_is_made_and_loses_our_subscriptions() -> None:
+    rejected = CONFIRMED.replace("confirmed", "rejected")
+    answers: dict[str, tuple[int, object]] = {
+        f"GET {INPUT}/partitions": (200, {"partitions": 0}),
+        f"GET {CONFIRMED}/partitions": (200, {"partitions": 0}),
+        f"GET {rejected}/partitions": (404, {"reason": "Topic not found"}),
+        f"GET {CONFIRMED}/subscriptions": (200, ["loadtest-r-00000007-0"]),
+        f"GET {rejected}/subscriptions": (200, ["loadtest-r-00000007-0"]),
+    }
+    with rest(answers) as (url, asked):
+        outputs = ("confirmed-{topic}", "rejected-{topic}")
+        names = RunNames(context(admin=url, route=replace(ROUTE, output=outputs)))
+        names.prepare()
+        names.clean_up(lambda *_: None)
+    assert [what for what, _, _ in asked if not what.startswith("GET")] == [
+        f"PUT {rejected}",
+        f"DELETE {CONFIRMED}/subscription/loadtest-r-00000007-0?force=true",
+        f"DELETE {rejected}/subscription/loadtest-r-00000007-0?force=true",
+        f"DELETE {rejected}?force=true",
     ]
 
 

@@ -12,7 +12,7 @@ from mqtt_codec import Packet, PublishAnswer, decode, encode
 
 from pytest_loadtest.wire.mqtt import packets as p
 from pytest_loadtest.wire.mqtt.fields import LONGEST, MalformedPacket
-from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets
+from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets, read_topics
 
 from .test_codec import PACKETS, PUBLISHES
 
@@ -56,6 +56,8 @@ def test_every_packet_is_read_once_and_in_order(packets: list[Packet], version: 
     found = [
         (qos, dup > 0, packet_id, data[start:end]) for qos, dup, packet_id, start, end in messages
     ]
+    topics = [m.topic.encode() for m in packets if isinstance(m, p.Publish)]
+    assert read_topics(data, used) == topics
     assert found == [
         (m.qos, m.dup, m.packet_id, m.payload) for m in packets if isinstance(m, p.Publish)
     ]

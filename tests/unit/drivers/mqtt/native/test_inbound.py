@@ -200,3 +200,24 @@ def test_acknowledgements_are_written_before_a_packet_that_may_end_the_connectio
     rig.read(0, message(b"last", 1, 7) + encode(p.SubscriptionAnswer(p.UNSUBACK, 9, (0,))))
     rig.inbound.settle()
     assert written_before == [bytes([p.PUBACK << 4, 2, 0, 7])]
+
+
+def test_messages_of_several_outputs_have_the_number_of_their_topic() -> None:
+    """Order is judged for each of them; flags and held packet ids stay as they are."""
+    rig = Rig(1)
+    rig.arrivals = ArrivalColumns(checksum=False, outputs={b"yes": 0, b"no": 1, b"maybe": 2})
+    rig.inbound = Inbound(p.V5, rig.arrivals)
+    rig.arrivals.assign_place(0, 5)
+    topics = ("yes", "no", "maybe", "no", "unknown")
+    data = b""
+    for number, topic in enumerate(topics):
+        body = bytes([number]) * (40 + 100 * number)
+        data += encode(p.Publish(topic, body, 1, packet_id=number + 1, dup=number == 3))
+        data += encode(PublishAnswer(p.PUBREL, 9))
+    rig.read(0, data + encode(p.Publish("no", b"half", 1, packet_id=9))[:-1])
+    rig.inbound.settle()
+    received = rig.arrivals.take()
+    assert received is not None
+    assert received.order.tolist() == [0, 1, 2, 1, 0]
+    assert received.flags.tolist() == [0, 0, 0, Flag.REDELIVERED, 0]
+    assert received.size.tolist() == [40, 140, 240, 340, 440]

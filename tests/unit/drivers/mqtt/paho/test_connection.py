@@ -40,7 +40,7 @@ def loop() -> Iterator[Loop]:
 def consumer(loop: Loop) -> PahoConnection:
     """Make a consumer's connection, without connecting it."""
     return PahoConnection(
-        loop, ENDPOINT, client_options(context()), "consumer 0", "c0", "loadtest/r1/0"
+        loop, ENDPOINT, client_options(context()), "consumer 0", "c0", ("loadtest/r1/0",)
     )
 
 
@@ -127,3 +127,21 @@ def test_a_damaged_body_is_flagged_with_checksums(
         deliver(connection, payload)
     received = arrivals.take()
     assert received is not None and received.flags.tolist() == flags
+
+
+@pytest.mark.parametrize("shared", ["", "$share/a-group/"])
+def test_messages_of_several_outputs_have_the_number_of_their_topic(
+    loop: Loop, shared: str
+) -> None:
+    filters = (f"{shared}yes/0", f"{shared}no/0")
+    options = client_options(context())
+    connection = PahoConnection(loop, ENDPOINT, options, "consumer 0", "c0", filters)
+    on_message: Any = connection.client.on_message
+    for topic in ("no/0", "yes/0"):
+        on_message(None, None, SimpleNamespace(payload=b"", dup=False, topic=topic))
+    arrivals = ArrivedMessages()
+    connection.assign_place(0, arrivals)
+    on_message(None, None, SimpleNamespace(payload=b"", dup=False, topic="no/0"))
+    received = arrivals.take()
+    assert received is not None
+    assert received.order.tolist() == [1, 0, 1]

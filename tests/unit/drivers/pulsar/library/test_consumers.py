@@ -19,10 +19,12 @@ from pytest_loadtest.drivers.pulsar.library.consumers import (
     PulsarConsumers,
     key_of,
     received_columns,
+    topic_order,
 )
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import payloads
-from pytest_loadtest.message.route import Route
+from pytest_loadtest.message.route import Route, parse_place
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.testing.rig import FakeClock
@@ -78,7 +80,7 @@ def test_a_damaged_body_is_flagged_only_with_checksums() -> None:
 def test_the_token_of_a_message_is_its_envelope() -> None:
     head = bytes(range(32))
     (token,) = encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))
-    route = Route(input="in", output="out", received=("ref",))
+    route = Route(input="in", output=("out",), received=parse_place("json:/ref"))
     client = NullConsumer(message_of(b'{"ref":"%b"}' % token), message_of(b"no token"))
     got = received_by(PulsarConsumer(client, "c", context(route=route), None, [].append))
     assert [bytes(row) for row in got.heads] == [head, bytes(32)]
@@ -312,3 +314,17 @@ def test_attached_raises_the_error_of_an_attach() -> None:
             time.sleep(0.001)
     consumers.detach([0])
     ended(consumers)
+
+
+def test_order_is_judged_for_each_of_several_topics() -> None:
+    """With Key_Shared for each key of it."""
+    messages = []
+    for topic, key in (("a", "key-3"), ("b", "key-3"), ("b", "key-9999999999")):
+        messages.append(
+            SimpleNamespace(topic_name=lambda t=topic: t, partition_key=lambda k=key: k)
+        )
+    plain = topic_order(["a", "b"], keyed=False)
+    keyed = topic_order(["a", "b"], keyed=True)
+    assert [plain(message) >> OUTPUT_BITS for message in messages] == [0, 1, 1]
+    assert [keyed(message) >> OUTPUT_BITS for message in messages] == [0, 1, 1]
+    assert len({keyed(message) for message in messages}) == 3

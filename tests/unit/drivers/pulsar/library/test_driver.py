@@ -62,7 +62,8 @@ def test_partitions_are_distinguished_even_if_order_is_not_judged(
 ) -> None:
     """Otherwise messages from several partitions look like second copies, and every drain waits for more of them."""
     driver = PulsarDriver(context(PulsarSettings(subscription_type=kind), ordered=ordered))
-    assert driver._order(partitions) is order
+    assert driver._order(partitions, ["orders"]) is order
+    assert driver._order(partitions, ["orders", "others"]) is not order
 
 
 def test_facts_name_an_existing_topic_in_place_of_a_namespace() -> None:

@@ -6,8 +6,10 @@ import pytest
 from fake_pulsar import FakeBroker, answer, damaged, entry_of, refuse
 from native_rig import acknowledged, asked, entries, faulty, peer_of, seqs
 
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import envelope
+from pytest_loadtest.message.route import Route
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
@@ -162,3 +164,18 @@ def test_a_consumer_that_one_partition_rejects_leaves_the_others() -> None:
         r.until(lambda: len(broker.of("CLOSE_CONSUMER")) == 2, "closed")
         assert sorted(closed.consumer_id for closed in broker.of("CLOSE_CONSUMER")) == [3, 5]
         assert r.driver.attached() is None and r.driver.disconnected() is None
+
+
+def test_a_consumer_of_several_outputs_numbers_their_messages(broker: FakeBroker) -> None:
+    """It subscribes to each of them under one name; order is judged for each."""
+    bodies = entries(broker, 3)
+    route = Route(input="in", output=("yes", "no"))
+    with faulty(broker, consumers=1, route=route) as r:
+        subscribed = broker.of("SUBSCRIBE")
+        assert [command.topic.rpartition("/")[2] for command in subscribed] == ["yes", "no"]
+        assert len({command.subscription for command in subscribed}) == 1
+        for entry, output in enumerate((0, 1, 0)):
+            peer_of(broker).deliver(output, bodies[entry], entry)
+        r.until(lambda: len(r.column("size")) == 3, "received")
+        assert r.column("consumer") == [0, 0, 0]
+        assert [group >> OUTPUT_BITS for group in r.column("order")] == [0, 1, 0]
