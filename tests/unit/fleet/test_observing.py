@@ -48,7 +48,7 @@ def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(
         {"a": worker_location(), "b": location("elsewhere")}, {}, [run]
     ) == [None, None]
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     observing.end(run)  # a run that is given up after its phase
     assert run.folder is not None
@@ -61,15 +61,30 @@ def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(
     )
 
 
+def test_a_service_is_sampled_apart_from_the_workers(tmp_path: Path) -> None:
+    run, observing = workload(tmp_path), Observing()
+    observing.locate_workers({"a": worker_location()}, {}, [run])
+    run.begin(run.plan.measure, "measure", 0)
+    observing.begin(run, {"orders": os.getpid(), "gone": 2**22 + 1})
+    observing.end(run)
+    assert run.folder is not None
+    telemetry = read_telemetry(run.folder)
+    assert telemetry is not None
+    assert telemetry.has_values("service orders.memory")
+    assert telemetry.has_values("service.unread")
+    missing = "service gone: process 4194305 is not in /proc, so its use is unknown"
+    assert missing in telemetry.missing
+
+
 def test_a_phase_that_is_not_recorded_leaves_no_telemetry(tmp_path: Path) -> None:
     """Nor does a run without a broker yet."""
     run, observing = workload(tmp_path), Observing()
     run.begin(run.plan.phases[0], None, 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     run.broker = None
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     assert read_telemetry(tmp_path) is None
     assert read_telemetry(tmp_path / "measure") is None
@@ -113,7 +128,7 @@ def test_samples_of_hosts_are_merged_and_their_files_removed(tmp_path: Path) -> 
         {"h1-1": location("one"), "h2-1": location("two")}, {"h1-1": "h1", "h2-1": "h2"}, [run]
     )
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     assert run.folder is not None
     file = part_file(run.folder, "h1-1")
     part = Telemetry.of_rows([SECOND], [{"worker h1-1.cpu": 0.5}], cost=0.001)
@@ -147,7 +162,7 @@ def test_a_network_that_hosts_share_is_named(tmp_path: Path) -> None:
         [run],
     )
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     assert run.folder is not None
     telemetry = read_telemetry(run.folder)
