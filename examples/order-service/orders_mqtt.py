@@ -1,9 +1,7 @@
 """Confirms orders over MQTT 5: takes one from shop/orders/N, sends one to shop/confirmed/N.
 
-    python orders_mqtt.py --port 1883 [--lose 500] [--double 700] [--slow 100] [--threads 2]
-
-The faults are for trying out the load test: lose every 500th order, confirm every 700th twice, take
-25 ms longer for every 100th, let two threads overtake each other.
+Faults, for trying out the load test: --lose 500 loses every 500th order, --double 700 confirms
+every 700th twice, --slow 100 takes 25 ms longer for every 100th, --threads 2 lets them overtake.
 """
 
 import argparse
@@ -11,13 +9,14 @@ import json
 import queue
 import threading
 import time
+from urllib.parse import urlsplit
 
 import paho.mqtt.client as mqtt
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, default=1883)
+    parser.add_argument("--url", type=urlsplit, default="mqtt://127.0.0.1:1883")
     for fault in ("--lose", "--double", "--slow"):
         parser.add_argument(fault, type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
@@ -52,7 +51,7 @@ def main() -> None:
     client.on_message = on_message
     client.on_subscribe = lambda *_: print("ready", flush=True)
     client.on_connect = lambda *_: client.subscribe("shop/orders/+", qos=1)
-    client.connect("127.0.0.1", options.port)
+    client.connect(options.url.hostname, options.url.port)
     for _ in range(options.threads):
         threading.Thread(target=confirm, daemon=True).start()
     client.loop_forever()

@@ -195,7 +195,7 @@ def _add_starters(command: Callable[..., argparse.ArgumentParser]) -> None:
             "init",
             _init,
             "write a first profile, its test and pytest.ini, never over an existing file",
-            "\n loadtests --broker mqtt --ci github",
+            "\n loadtests --broker mqtt --ci github\n loadtests --service --broker mqtt",
         )
     )
     suite = command(
@@ -231,6 +231,11 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
         "--broker",
         choices=tuple(kinds()),
         help="the kind of broker (default: a built-in relay that needs nothing)",
+    )
+    parser.add_argument(
+        "--service",
+        action="store_true",
+        help="load through a service: a profile with its route and template, the service, a test",
     )
     parser.add_argument("--ci", choices=starter.CI_FILES, help="also write a job for this CI")
 
@@ -567,7 +572,7 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    files = starter.starter_files(options.broker, options.ci)
+    files = starter.starter_files(options.broker, options.ci, service=options.service)
     starter.write_starter(options.folder, files, _print_line)
     place = "" if options.folder == Path() else f"cd {options.folder} && "
     broker = "" if options.broker is None else " --load-broker process"

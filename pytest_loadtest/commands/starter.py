@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CI_FILES: Final = {"github": Path(".github/workflows/load.yml"), "gitlab": Path(".gitlab-ci.yml")}
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
+_DRIVER: Final = re.compile(r"driver: \{name: (\w+)\}")
 _TEST: Final = """\
 import pytest
 
@@ -25,31 +26,86 @@ import pytest
 def test_orders(load):
     load.assert_slo()
 """
+_TEST_OF_SERVICE: Final = """\
+import sys
+from pathlib import Path
+
+import pytest
+
+SERVICE = Path(__file__).with_name("{service}")
+
+
+@pytest.fixture
+def orders(load_service):
+    # To see what the load test finds, add a fault of this service: "--lose", "500".
+    return load_service([sys.executable, SERVICE, "--url", "{{url}}"], ready="ready")
+
+
+@pytest.mark.load(profile="confirmed")
+def test_orders_are_confirmed(load, orders):
+    load.assert_slo()
+"""
+_TEST_OF_ROUTE: Final = """\
+import pytest
+
+
+@pytest.mark.load(profile="confirmed")
+def test_orders_are_confirmed(load):
+    load.assert_slo()
+"""
 _INI: Final = """\
 [pytest]
 load_profiles = profiles
 """
 
 
-def starter_files(broker: str | None, ci: str | None) -> dict[Path, str]:
+def starter_files(broker: str | None, ci: str | None, *, service: bool = False) -> dict[Path, str]:
     """Return path → text of the files of a new project.
 
     :param broker: the driver of its profile; None: the relay of the template, which needs nothing.
     :param ci: a key of :data:`CI_FILES`; None: no file.
+    :param service: the load goes through a service of the user's.
+    :raises UsageError: there is no service for this broker.
     """
-    profile = (_TEMPLATES / "profile.yaml").read_text(encoding="utf-8")
-    if broker is not None:
-        profile = re.sub(r"driver: \{name: \w+\}", f"driver: {{name: {broker}}}", profile)
-    files = {
-        Path("profiles/orders.yaml"): profile,
-        Path("profiles/schema.json"): schema_text("profile"),
-        Path("test_orders.py"): _TEST,
-        Path("pytest.ini"): _INI,
-    }
+    files = _service_files(broker) if service else _broker_files(broker)
+    files[Path("profiles/schema.json")] = schema_text("profile")
+    files[Path("pytest.ini")] = _INI
     if ci is not None:
-        template = (_TEMPLATES / f"{ci}.yml").read_text(encoding="utf-8")
-        files[CI_FILES[ci]] = template
+        files[CI_FILES[ci]] = _template(f"{ci}.yml")
     return files
+
+
+def _template(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _broker_files(broker: str | None) -> dict[Path, str]:
+    profile = _template("profile.yaml")
+    if broker is not None:
+        profile = _DRIVER.sub(f"driver: {{name: {broker}}}", profile)
+    return {Path("profiles/orders.yaml"): profile, Path("test_orders.py"): _TEST}
+
+
+def _service_files(broker: str | None) -> dict[Path, str]:
+    """Return a profile with a route, its template, its test, and the service unless the target
+    has one.
+    """
+    known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
+    name = broker or _DRIVER.findall(_template("profile.yaml"))[0]
+    if name not in known:
+        raise UsageError(
+            f"no service for {name} comes with the package: choose {' or '.join(known)}"
+        )
+    files = {
+        Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml"),
+        Path("profiles/order.json"): _template("service/order.json"),
+    }
+    test = _TEST_OF_ROUTE
+    service = shipped("services") / f"orders_{name}.py"
+    if service.exists():
+        files[Path(service.name)] = service.read_text(encoding="utf-8")
+        test = _TEST_OF_SERVICE.format(service=service.name)
+    return {**files, Path("test_confirmed.py"): test}
 
 
 def schema_text(name: str) -> str:

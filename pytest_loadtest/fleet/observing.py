@@ -137,6 +137,8 @@ class Observing:
         assert broker is not None
         facts = broker.facts
         missing = list(self._away)
+        if workload.part.profile.has_service and not services:
+            missing.append("the service under test: the run did not start it")
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
             missing.append(

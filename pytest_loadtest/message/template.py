@@ -21,7 +21,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import Carrier
-from pytest_loadtest.message.token import TOKEN, encode_tokens, field_at
+from pytest_loadtest.message.token import PREFIX, TOKEN, encode_tokens, field_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +56,8 @@ _END: Final = "\ue001"
 _FIELD: Final = re.compile(f"{_BEGIN}([a-z_]+){_END}".encode())
 _SHOWN: Final = 200  # characters
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+_NO_TOKEN: Final = PREFIX.ljust(TOKEN, b"0")
+_EPOCH: Final = b"1970-01-01T00:00:00.000000Z"
 _MICROSECOND: Final = 1_000
 _MILLISECOND: Final = 1_000_000
 
@@ -217,7 +219,7 @@ def with_head(pattern: Pattern) -> Pattern:
 def example_of(pattern: Pattern) -> bytes:
     """Return a message of a pattern, without a binary envelope and with zeros in its fields."""
     values = {name: b"%*d" % (width, 0) for name, width in WIDTHS.items()}
-    return pattern.filled({**values, HEADS: b"", TOKENS: b"0" * TOKEN})
+    return pattern.filled({**values, HEADS: b"", TOKENS: _NO_TOKEN, "intended": _EPOCH})
 
 
 def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
@@ -236,7 +238,7 @@ def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
         document = json.loads(example)
     except ValueError as error:
         raise UsageError(f"{name}: renders no JSON ({error}): {excerpt(example)}") from None
-    if field_at(document, place.pointer) != "0" * TOKEN or TOKENS not in pattern.fields:
+    if field_at(document, place.pointer) != _NO_TOKEN.decode() or TOKENS not in pattern.fields:
         raise UsageError(f"{name}: {place} is not {{{{ envelope }}}}: {excerpt(example)}")
 
 

@@ -6,6 +6,7 @@ depend on the profile and the scale alone, never on the number of workers.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -80,6 +81,8 @@ class Plan:
     :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
     :param example: a message of a template; empty without templates.
+    :param bodies: a digest of all bodies of templates, whose files the profile only names; empty
+        without templates.
     :param hosts: of each worker, by rank.
     :param phases: empty if a search makes them one by one.
     :param turns: the order of streams in all of them.
@@ -102,6 +105,7 @@ class Plan:
     bucket_names: tuple[str, ...]
     clamped: int
     example: str
+    bodies: str
     needs: Needs
     unscaled: Needs | None
 
@@ -159,6 +163,8 @@ class Plan:
         }
         if self.placement is not None:
             document["withinHosts"] = self.placement.share
+        if self.bodies:
+            document["bodies"] = self.bodies
         return document
 
 
@@ -228,6 +234,13 @@ def _example(pool: PayloadPool) -> str:
     if not pool.patterns:
         return ""
     return excerpt(example_of(pool.patterns[0]))
+
+
+def _digest(pool: PayloadPool) -> str:
+    """Return a digest of the patterns, empty without any."""
+    if not pool.patterns:
+        return ""
+    return hashlib.sha256(repr(pool.patterns).encode()).hexdigest()[:16]
 
 
 def _rendered_pool(
@@ -343,6 +356,7 @@ def make_plan(
         bucket_names=pool.bucket_names,
         clamped=pool.clamped,
         example=_example(pool),
+        bodies=_digest(pool),
         needs=needs_at(topology, max(rate, traffic.highest)),
         unscaled=None if changed is None else needs_at(unscaled, highest_rate(profile, whole)),
     )

@@ -26,12 +26,18 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".yaml", ".yml")
 _PACKAGE: Final = Path(__file__).parents[1]
-_SHIPPED: Final = {"profiles": "profiles", "loadtests": "loadtests", "grafana": "docs/grafana"}
+_SHIPPED: Final = {
+    "profiles": "profiles",
+    "loadtests": "loadtests",
+    "grafana": "docs/grafana",
+    "services": "examples/order-service",
+}
 """Folder below ``shipped`` in the wheel (``force-include`` in pyproject.toml) → in the checkout."""
 
 
 def shipped(name: str) -> Path:
-    """Return the folder ``profiles``, ``loadtests`` or ``grafana`` that comes with the package.
+    """Return a folder that comes with the package: ``profiles``, ``loadtests``, ``grafana`` or
+    ``services``.
 
     An editable installation has those of its checkout.
     """

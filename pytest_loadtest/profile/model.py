@@ -297,6 +297,11 @@ class Profile(Section):
         return IN_BODY if self.route is None else self.route.route().sent
 
     @property
+    def has_service(self) -> bool:
+        """True if a service outside of the target sends what consumers receive."""
+        return self.route is not None and not self.driver.kind.own_broker
+
+    @property
     def peak_search(self) -> bool:
         """True if the highest rate is searched."""
         # Stages may all have rates of their own, without producerRate.

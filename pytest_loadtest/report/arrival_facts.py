@@ -31,10 +31,12 @@ def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     yield "clock", text
 
 
-def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
+def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) -> Iterator[Labelled]:
     """Yield how long messages were at the target on average, from the send to the arrival.
 
     It is known if every sent message has all its copies.
+
+    :param routed: a service sent what arrived.
     """
     latencies = measured.latencies
     end_to_end = latencies.get("endToEnd")
@@ -45,6 +47,8 @@ def broker_time_facts(measured: MeasurementsSection) -> Iterator[Labelled]:
     if measured.counts["received"] != measured.count("sent") * measured.subscriptions:
         return
     text = f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival"
+    if routed:
+        text += ", at broker and service together"
     if lag := latencies.get("receiveLag"):
         text += f", then {format_duration(lag.mean)} of receive lag"
     yield "at target", text

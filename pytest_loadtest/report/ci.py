@@ -114,6 +114,8 @@ def _details(document: RunDocument) -> Iterator[str]:
     remedies = [f"remedy: {remedy}"] if remedy else []
     for text in (*causes, *remedies, *document.notes):
         yield f"- {escaped(text)}"
+    if document.profile.route is not None:
+        yield f"- route: {escaped(document.profile.route)}"
     if document.peak is not None:
         yield f"- peak: {escaped(answer(document.peak))}"
     if document.bottleneck is not None:

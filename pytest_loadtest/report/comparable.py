@@ -53,6 +53,7 @@ def deciding_facts(document: RunDocument) -> dict[str, str]:
         "profile": profile,
         "scale": None if document.scale is None else document.scale.factor,
         "workers": document.plan.get("workers"),
+        "bodies of templates": document.plan.get("bodies"),
         "seconds": seconds,
         "broker": _picked(document.broker, "name", "version", "mode", "settings"),
         "driver": _picked(document.driver, "client", "version", "stamps"),

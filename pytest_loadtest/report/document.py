@@ -55,8 +55,16 @@ class ProfileSection:
     @property
     def checked_parts(self) -> str | None:
         """The parts of messages whose damage is detected; None: all of each message."""
-        routed = self.document.get("route") is not None
-        return checked_parts(checksum=bool(self.document.get("checksum")), routed=routed)
+        checksum = bool(self.document.get("checksum"))
+        return checked_parts(checksum=checksum, routed=self.route is not None)
+
+    @property
+    def route(self) -> str | None:
+        """The topics before and after the service under test; None without one."""
+        route = self.document.get("route")
+        if route is None:
+            return None
+        return f"{route['input']} → service → {', '.join(route['output'])}"
 
 
 @record

@@ -47,6 +47,8 @@ def junit_properties(document: RunDocument) -> list[Property]:
     broker = document.broker
     if broker:
         properties.append(("load.broker", f"{version_text(broker)} ({broker.get('mode')})"))
+    if document.profile.route is not None:
+        properties.append(("load.route", document.profile.route))
     for reason in document.verdict.reasons:
         properties.append(("load.reason", reason))
     properties += _objectives(document)

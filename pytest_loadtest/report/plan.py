@@ -199,7 +199,10 @@ def _bytes(plan: Plan) -> str:
     if out > mean * 1.001:
         rate += " at the highest rate"
     subscriptions = plan.topology.subscriptions
-    text = f"{rate}, {_decimal(mean * 3600)}B per hour out; {subscriptions} × that in"
+    back = f"{subscriptions} × that in"
+    if plan.profile.route is not None:
+        back = f"in, {subscriptions} × what the service sends"
+    text = f"{rate}, {_decimal(mean * 3600)}B per hour out; {back}"
     if plan.topology.broadcasts:
         deliveries = format_rate(plan.rate * subscriptions).replace("msg/s", "deliveries/s")
         bits = _decimal(plan.needs.delivered * 8)
@@ -239,6 +242,8 @@ def _needs(plan: Plan, machine: Machine) -> list[tuple[str, str]]:
     cores = f"about {needs.cores:,.1f} cores by calibrated cost{_batch(needs.batch)}"
     if needs.broker_here:
         cores += ", the broker on this machine included"
+    if plan.profile.has_service:
+        cores += ", the service not"
     return [
         ("connections", exact(needs.connections.total) + _room(plan, machine)),
         *_pace(plan),

@@ -174,6 +174,7 @@ def _not_met(document: RunDocument, unicode: bool) -> Iterable[str]:
 def _measured(document: RunDocument, unicode: bool) -> list[str]:
     """Return the lines of the measurements; none if nothing was measured."""
     measured = document.measurements
+    routed = document.profile.route is not None
     lines: list[str] = []
     if measured is not None and sections.only_connects(measured):
         lines += [
@@ -187,7 +188,7 @@ def _measured(document: RunDocument, unicode: bool) -> list[str]:
             *sections.labelled(sections.connection_facts(document)),
             *_latencies(measured.latencies),
             *sections.labelled(arrival_facts.stamp_facts(document)),
-            *sections.labelled(arrival_facts.broker_time_facts(measured)),
+            *sections.labelled(arrival_facts.broker_time_facts(measured, routed=routed)),
             *sections.buckets(document),
             *sections.custom(measured),
             *_messages(measured, _checked_parts(document)),
@@ -235,6 +236,8 @@ def _changed(document: RunDocument) -> Iterable[str]:
 def _circumstances(document: RunDocument) -> Iterable[str]:
     """Yield target, client, and what happened to them during the run."""
     yield f"  target     {_target(document.broker)}"
+    if document.profile.route is not None:
+        yield f"  route      {document.profile.route}"
     for restart in document.restarts:
         ended = f"{restart.node} ended" if restart.node else "restarted"
         when = f"{format_duration(restart.down)} into the phase"

@@ -94,7 +94,7 @@ def judge_drift(objective: Objective, measurements: Measurements) -> Finding:
 def _why_unmeasured(objective: Objective, measurements: Measurements) -> str:
     """Return why the metric has no value in the tenths of this run; empty if it may have one."""
     absent = why_absent(objective, measurements)
-    if not absent and objective.metric != "throughput":
+    if not absent:
         absent = uneven_clocks(objective.metric, measurements)
     if not absent and measurements.tenths is None:
         duration = format_duration(measurements.duration)

@@ -69,6 +69,8 @@ def observe_metric(objective: Objective, measurements: Measurements) -> Observat
         return Observation(value, 0, basis)
     if objective.metric in DELIVERIES and not measurements.subscriptions:
         return Observation(None, 0, NO_CONSUMERS)
+    if objective.metric in IN_TIME and measurements.uneven_hosts:
+        return Observation(None, 0, uneven_clocks(objective.metric, measurements))
     if objective.bucket:
         return _of_bucket(objective, measurements)
     return _of_run(objective, measurements)
@@ -555,25 +557,25 @@ ONE_CLOCK: Final = ("receiveLag", "connectLatency", "subscribeLatency", "reconne
 """Latencies whose two ends are stamped by the same clock."""
 TWO_CLOCKS: Final = ("broadcastSpread", "deliveryGap")
 """Latencies between two arrivals, maybe on two hosts: the errors of both clocks count."""
+IN_TIME: Final = ("sent", "throughput")
+"""Counts of what was sent, or came, before an instant of the controller's clock."""
 
 
 def uneven_clocks(metric: str, measurements: Measurements) -> str:
-    """Explain why a latency is unknown because a host's clock was set while load ran; else ''.
-
-    :param metric: its name.
-    """
+    """Explain why a metric is unknown because a host's clock was set while load ran; else ''."""
     uneven = measurements.uneven_hosts
     if not uneven or metric in ONE_CLOCK:
         return ""
     cause = f"the clock of host {', '.join(uneven)} was set while load ran"
+    if metric in IN_TIME:
+        return f"{cause}, so what was in time is unknown"
     place = "within the host" if measurements.one_clock else "between hosts"
     return f"{cause}, so latencies {place} are unknown"
 
 
 def clock_error(metric: str, measurements: Measurements) -> int:
-    """Return the bound on the error of a latency by the clocks of several hosts, ns.
-
-    It is 0 if one clock stamps both of its ends.
+    """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock
+    stamps both of its ends.
     """
     if metric in ONE_CLOCK:
         return 0
@@ -583,9 +585,10 @@ def clock_error(metric: str, measurements: Measurements) -> int:
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a bound is met; else ''.
 
-    :param value: the observed latency, ns; infinite for messages that never came, which no clock
-        makes earlier.
+    :param value: ns; infinite for messages that never came, which no clock makes earlier.
     """
+    if objective.metric in IN_TIME:
+        return uneven_clocks(objective.metric, measurements)
     if objective.metric not in KINDS or math.isinf(value):
         return ""
     error = clock_error(objective.metric, measurements)

@@ -74,6 +74,15 @@ def everything() -> RunDocument:
     return document(counts=counts, broadcasts=True, delayed_index=index, **kinds)
 
 
+def through_a_service() -> RunDocument:
+    """Return a run through a service that loses, doubles and reorders messages."""
+    route = {"input": "shop/orders/{topic}", "output": ["shop/confirmed/{topic}"], "envelope": {"in": "json:/ref", "out": "json:/ref"}}  # fmt: skip
+    counts = {"lost": 9, "received": 99_991, "duplicates": 6, "out_of_order": 5, "foreign": 2}
+    return document(
+        {"duplicates": 0}, facts={"profile": {**FACTS.profile, "route": route}}, counts=counts
+    )
+
+
 def few_samples() -> RunDocument:
     """Return a run with too few samples for most percentiles, and some below zero."""
     negative = histogram(np.arange(1, 200) * MS)
@@ -291,6 +300,7 @@ KINDS: dict[str, Callable[[], RunDocument]] = {
     "parts": parts,
     "custom": custom,
     "events": events,
+    "route": through_a_service,
     "windows": lambda: windows([20, 500, None]),
     "windows-met": lambda: windows([20] * 30),
     "search": search,

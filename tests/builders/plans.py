@@ -10,7 +10,7 @@ from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.profile import Profile
 
@@ -20,10 +20,10 @@ CLUSTER = Machine(cores=1e6, memory=1 << 50)
 
 def made(
     profile: Profile, *, workers: int = 1, machine: Machine = HERE, scale: float | str | None = None, duration_cap: int | None = None,
-    broker_here: bool = True, hosts: Sequence[str] = (),
+    broker_here: bool = True, hosts: Sequence[str] = (), files: Mapping[str, bytes] | None = None,
 ) -> Plan:  # fmt: skip
     return make_plan(
-        profile, profile_pool(profile), workers=workers, cost=profile_cost(profile, shipped_costs()), machine=machine, broker_here=broker_here,
+        profile, profile_pool(profile, files), workers=workers, cost=profile_cost(profile, shipped_costs()), machine=machine, broker_here=broker_here,
         scale=scale, duration_cap=duration_cap, hosts=hosts,
     )  # fmt: skip
 

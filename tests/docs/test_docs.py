@@ -169,6 +169,31 @@ def test_the_tutorials_first_test_has_the_output_shown(tmp_path: Path) -> None:
     assert found == labels(shown)
 
 
+def test_the_tutorials_service_has_the_faults_shown(tmp_path: Path) -> None:
+    """The second part: met as it is, and missed with exactly the faults of the line shown."""
+    page = "docs/tutorial.md"
+    lay_out(tmp_path, page)
+    path = tmp_path / "profiles" / "confirmed.yaml"
+    text = path.read_text().replace("{p50: 20ms, p99: 200ms}", "{p50: 20s, p99: 30s}")
+    path.write_text(text + "  sent: 1%\n  throughput: 1%\n" + LOOSE)
+    command = "pytest -n 2 test_confirmed.py"
+    assert any(block.page == page and command in block.commands for block in having("console"))
+    met = run(tmp_path, *command.split()[1:])
+    assert met.returncode == 0, met.stdout + met.stderr
+    (faults,) = (
+        block.text
+        for block in having("yaml")
+        if block.page == page and block.text.startswith("driver: {name: loopback, service: ")
+    )
+    path.write_text(path.read_text().replace("driver: {name: loopback, service: {}}\n", faults))
+    missed = run(tmp_path, *command.split()[1:])
+    assert missed.returncode == 1, missed.stdout + missed.stderr
+    (shown,) = (
+        block.text for block in having("text") if block.page == page and "confirmed" in block.text
+    )
+    assert [line for line in shown.splitlines() if line not in missed.stdout] == []
+
+
 def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> None:
     page = "docs/howto/ask-your-own-questions.md"
     lay_out(tmp_path, page)

@@ -11,6 +11,7 @@ from cached_jars import require_jars
 from running import running
 
 from pytest_loadtest import brokers
+from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
@@ -45,7 +46,7 @@ import pytest
 
 @pytest.fixture
 def orders(load_service):
-    command = [sys.executable, {service!r}, "--port", "{{port}}", *{faults!r}]
+    command = [sys.executable, {service!r}, "--url", "{{url}}", *{faults!r}]
     return load_service(command, ready="ready")
 
 @pytest.mark.load("orders")
@@ -103,6 +104,73 @@ def test_what_the_service_loses_and_doubles_is_counted_exactly(
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
 
 
+FAULTS = """\
+import sys
+import pytest
+
+FAULTS = {{
+    "overtaking": ["--slow", "50", "--threads", "2"],
+    "slow": ["--slow", "50"],
+}}
+
+@pytest.fixture
+def orders(load_service, request):
+    faults = FAULTS[request.node.originalname.removeprefix("test_")]
+    return load_service([sys.executable, {service!r}, "--url", "{{url}}", *faults], ready="ready")
+
+@pytest.mark.load("overtaking")
+def test_overtaking(load, orders):
+    load.assert_slo()
+
+@pytest.mark.load("slow")
+def test_slow(load, orders):
+    load.assert_slo()
+"""
+
+
+def test_orders_that_are_overtaken_or_slow_are_missed_and_nothing_else(
+    project: Project, url: str
+) -> None:
+    """Every 50th of 2 000 orders takes 25 ms longer; a second thread goes on in the meantime."""
+    slo = "slo: {{endToEndLatency: {{p50: 30s, p98.5: 24ms}}, outOfOrder: 0,"
+    text = PROFILE.replace("slo: {{", slo).replace("outOfOrder: 0, throughput", "throughput")
+    for name in ("overtaking", "slow"):
+        written = text.format(url=url, client="native", drain="1min", size="messageSize: 300")
+        project.write(f"profiles/{name}.yaml", written)
+    project.write("test_orders.py", FAULTS.format(service=str(EXAMPLE / "orders_mqtt.py")))
+    finished = project.run("-n2")
+    assert finished.ret == 1, finished.out
+    missed = {}
+    order = {}
+    for name, document in finished.documents.items():
+        counts = document["measurements"]["counts"]
+        assert (counts["received"], counts["lost"], counts["duplicates"]) == (2000, 0, 0)
+        order[name] = counts["outOfOrder"]
+        findings = document["verdict"]["findings"]
+        missed[name] = {f["name"] for f in findings if f["outcome"] == "missed"}
+    assert order["test_slow"] == 0
+    # An order that is overtaken counts once; whatever the threads do to others adds to it.
+    assert order["test_overtaking"] > 0
+    assert missed == {
+        "test_overtaking": {"outOfOrder", "endToEndLatency.p98.5"},
+        "test_slow": {"endToEndLatency.p98.5"},
+    }
+
+
+@pytest.mark.parametrize("broker", ["loopback", "mqtt"])
+def test_a_new_project_with_a_service_runs(project: Project, url: str, broker: str) -> None:
+    assert cli.main(["init", str(project.path), "--service", "--broker", broker]) == cli.OK
+    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
+    options.append("--load-set=slo.endToEndLatency.p50=5min")
+    options.append("--load-set=slo.throughput=1%")
+    if broker != "loopback":
+        options += ["--load-target", url]
+    finished = project.run("-n2", *options)
+    assert finished.ret == 0, finished.out
+    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
+    assert (counts["received"], counts["outOfOrder"], counts["foreign"]) == (2000, 0, 0)
+
+
 STOPPED = """\
 import os
 import signal
@@ -111,7 +179,7 @@ import pytest
 
 @pytest.fixture
 def orders(load_service):
-    return load_service([sys.executable, {service!r}, "--port", "{{port}}"], ready="ready")
+    return load_service([sys.executable, {service!r}, "--url", "{{url}}"], ready="ready")
 
 @pytest.mark.load("orders", live=True)
 def test_orders(load, orders):

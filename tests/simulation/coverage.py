@@ -132,6 +132,8 @@ SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "drift": _slo("drift"),
     "buckets": _slo("buckets"),
     "abort": _has("abort"),
+    "connects": _driver("connects", True),
+    "connections at a rate": lambda profile: "connectRate" in profile.get("driver", {}),
     "generator limits": _has("generator"),
     "paired consumers": _has("pairConsumers"),
     "no objectives": lambda profile: not profile.get("slo"),

@@ -41,7 +41,7 @@ FEATURES: Final[dict[str, float]] = {
     "several-workloads": 0.04, "search": 0.03, "backlog": 0.035, "producer-only": 0.03, "broadcast": 0.04, "many-subscriptions": 0.08,
     "many-streams": 0.025, "message-count": 0.05, "bytes": 0.07, "delays": 0.08, "stages": 0.15, "partitions": 0.15, "keys": 0.12,
     "consumers": 0.15, "consumer-changes": 0.5, "skew": 0.08, "unacknowledged": 0.08, "sizes": 0.3, "checksum": 0.35, "small-window": 0.25,
-    "short-send-delay": 0.15, "warm-up": 0.4, "long": 0.03, "long-steps": 0.4,
+    "short-send-delay": 0.15, "connects": 0.07, "connect-rate": 0.7, "warm-up": 0.4, "long": 0.03, "long-steps": 0.4,
     # How it is judged.
     "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.4, "abort": 0.06, "generator-limits": 0.25,
     # Who makes it.
@@ -69,6 +69,7 @@ EXCLUDED_BY: Final[dict[str, Features]] = {
     "abort": ("search", "backlog"),
     "many-workers": ("several-workloads", "search", "many-streams", "long"),
     "pair-consumers": ("producer-only", "broadcast"),
+    "connects": ("several-workloads", "search", "many-streams"),
 }
 """Shape → others that it cannot be combined with."""
 WITH: Final[dict[str, Features]] = {"long": ("hosts", "clocks")}
@@ -141,8 +142,6 @@ LATE_INTO_DRAIN: Final = 0.45
 
 IMPOSSIBLE: Final = frozenset(
     {
-        "connectRate",
-        "connectLatency",
         "subscribeLatency",
         "reconnectLatency",
         "delayedIndexBytesPerMessage",

@@ -320,6 +320,11 @@ def _window(load: Load, features: Features, die: Dice, slowest: float | None) ->
             driver["blockIfQueueFull"] = False
     if "unacknowledged" in features:
         driver["acknowledged"] = False
+    if "connects" in features:
+        driver["connects"] = True
+    if {"connects", "connect-rate"} <= set(features):
+        clients = load.topics * (load.producers + load.subscriptions * load.consumers)
+        driver["connectRate"] = significant(clients / die.between(0.02, 1))
     if driver:
         load.keys["driver"] = driver
     if "short-send-delay" in features:

@@ -25,14 +25,14 @@ RISING: Final = ("p50", "p75", "p90", "p95")
 
 LATENCIES: Final[dict[str, float]] = {
     "endToEndLatency": 5, "publishLatency": 3, "sendDelay": 1.5, "receiveLag": 0.7, "broadcastCompletion": 4, "broadcastSpread": 4,
-    "lateness": 3, "earliness": 2, "deliveryGap": 1,
+    "lateness": 3, "earliness": 2, "deliveryGap": 1, "connectLatency": 8,
 }  # fmt: skip
 """Metric → its weight where it applies."""
 
 COUNTS: Final[dict[str, float]] = {
     "loss": 3, "duplicates": 2, "outOfOrder": 1.5, "failed": 2, "corrupt": 1.5, "dropped": 2, "foreign": 1, "silent": 1,
 }  # fmt: skip
-SHARES: Final[dict[str, float]] = {"throughput": 3, "sent": 2}
+SHARES: Final[dict[str, float]] = {"throughput": 3, "sent": 2, "connectRate": 6}
 
 COUNTED_BY: Final[dict[str, str]] = {
     "lose-acknowledged": "loss", "lose-copy": "loss", "forget": "loss", "reject": "failed", "lose-unanswered": "failed", "cut-lose": "failed",
@@ -46,7 +46,7 @@ WINDOWED: Final = (
     "throughput",
 )  # fmt: skip
 DRIFTING: Final = ("endToEndLatency", "publishLatency", "sendDelay", "throughput")
-WHOLE_RUN_ONLY: Final = ("foreign",)
+WHOLE_RUN_ONLY: Final = ("foreign", "connectLatency", "connectRate")
 """Metrics that no stage can bound."""
 
 FEW: Final = 100
@@ -91,6 +91,9 @@ class Author:
         if "delays" in self._features and "hosts" in self._features and self._often():
             # Without a bound, no message may come early at all, which the clocks of other hosts can never show.
             slo["earliness"] = {"max": self._earliness()}
+        if self._scales.calm and "connectRate" in load.keys.get("driver", {}):
+            # Of few connections the last one is a large share.
+            slo["connectRate"] = percent(0.2)
         if "search" in self._features and self._often():
             self._rise(slo)
         if "tolerances" in self._features or self._hides_a_stop():
@@ -162,6 +165,10 @@ class Author:
             ]  # fmt: skip
         if "broadcast" not in features:
             absent += ["broadcastCompletion", "broadcastSpread"]
+        if "connects" not in features:
+            absent.append("connectLatency")
+        if "connects" not in features or "connect-rate" not in features:
+            absent.append("connectRate")
         if "delays" not in features:
             absent += ["lateness", "earliness"]
         if "delays" in features:
@@ -203,6 +210,8 @@ class Author:
         load = self._load
         if metric == "deliveryGap":
             return load.topics * load.subscriptions
+        if metric == "connectLatency":
+            return load.topics * (load.producers + load.subscriptions)
         if metric in ("publishLatency", "sendDelay", "broadcastCompletion", "broadcastSpread"):
             return messages
         return messages * load.subscriptions

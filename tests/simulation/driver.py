@@ -7,6 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from pydantic import Field
 
 from pytest_loadtest.brokers.base import BrokerFacts, refuse_node
 from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received, Undelivered
@@ -17,12 +18,12 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
 from simulation.target import FOREVER, Route, SimulatedTarget
-from simulation.truth import Sent
+from simulation.truth import Connection, Sent
 from simulation.virtual import EPOCH, running
 from simulation.world import MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,6 +49,14 @@ class SimulatedSettings(ClientSettings):
     """Wait when maxPendingMessages are in flight; false: further messages fail."""
     acknowledged: bool = True
     """The target acknowledges messages."""
+    connects: bool = False
+    """Connecting takes time, and the client reports how long."""
+    connect_rate: float | None = Field(default=None, gt=0)
+    """Connections begun per second, over all workers."""
+
+    @property
+    def connection_rate(self) -> float | None:
+        return self.connect_rate
 
     def window(self, partitions: int) -> int:
         return self.max_pending_messages
@@ -79,6 +88,7 @@ KIND: Final = DriverKind(
     brokers={"simulated": BrokerStart(ways={"process": "simulation.driver:start_target"})},
     own_broker=True,
     delays=True,
+    opening_times=True,
     undelivered="simulation.driver:undelivered",
 )
 
@@ -150,6 +160,9 @@ class SimulatedDriver:
         self._places: dict[int, int] = {}  # consumer → its place
         self._next_place = itertools.count()
         self._joining: list[tuple[int, tuple[int, ...]]] = []  # when, which consumers
+        self._due: NDArray[np.int64] | None = None  # of the next connections
+        self._idle: Callable[[], None] = lambda: None
+        self._opened: dict[str, list[int]] = {}
         self._paused: set[int] = set()
         self._refused: set[int] = set()
 
@@ -161,7 +174,15 @@ class SimulatedDriver:
     def prepare(self) -> None:
         """Nothing is to be made."""
 
+    def pace(self, due: NDArray[np.int64], idle: Callable[[], None]) -> None:
+        self._due = due
+        self._idle = idle
+
     def open_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
+        self._connect("consumers", consumers)
+        return self._add_consumers(consumers)
+
+    def _add_consumers(self, consumers: Sequence[int]) -> NDArray[np.int32]:
         route = self._route()
         places = []
         for consumer in map(int, consumers):
@@ -171,7 +192,49 @@ class SimulatedDriver:
         return np.array(places, np.int32)
 
     def open_producers(self, streams: Sequence[int]) -> None:
+        self._connect("producers", streams)
         self._route()
+
+    def _connect(self, side: str, numbers: Sequence[int]) -> None:
+        """Begin each connection when it is due, and wait until the target has accepted all of them."""
+        if not self._settings.connects:
+            return
+        clock = self._context.clock
+        waiting = list(map(int, numbers))
+        due = [clock()] * len(waiting) if self._due is None else self._due.tolist()
+        self._due = None
+        connecting: list[
+            tuple[int, int]
+        ] = []  # a heap of when it is accepted, since when it is due
+        while waiting or connecting:
+            now = clock()
+            while waiting and due[0] <= now:
+                begun, since = self._simulation.now, due.pop(0)
+                accepted = self._target.connect(side, waiting.pop(0), begun)
+                heapq.heappush(connecting, (accepted, since))
+                self._note(dial=now - since)
+                self._target.truth.connections.append(
+                    Connection(self.worker, side, begun, accepted, self._context.run)
+                )
+            while connecting and connecting[0][0] <= self._simulation.now:
+                _, since = heapq.heappop(connecting)
+                self._note(up=now, connect=now - since)
+            times = [at - self._simulation.now for at, _ in connecting[:1]]
+            times += [at - now for at in due[:1]]
+            if times:
+                self._simulation.sleep(max(min(times), 1))
+                self._idle()
+
+    def _note(self, **times: int) -> None:
+        for name, time in times.items():
+            self._opened.setdefault(name, []).append(time)
+
+    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
+        paced = self._settings.connect_rate is not None
+        names = ("connect", "dial", "up") if paced else ("connect",)
+        return {
+            name: np.array(self._opened[name], np.int64) for name in names if name in self._opened
+        }
 
     def _route(self) -> Route:
         topology = self._context.topology
@@ -190,7 +253,7 @@ class SimulatedDriver:
             return None
         self._joining = [entry for entry in self._joining if entry[0] > self._simulation.now]
         consumers = list(itertools.chain.from_iterable(ready))
-        return Joined(np.array(consumers, np.int32), self.open_consumers(consumers))
+        return Joined(np.array(consumers, np.int32), self._add_consumers(consumers))
 
     def detach(self, places: Sequence[int]) -> None:
         """Close consumers: what has not arrived at them, or waits for their end of a pause, goes to others of their subscriptions."""
@@ -450,9 +513,6 @@ class SimulatedDriver:
                 copy.stamped = waiting[copy.taken]
 
     # --- the end
-
-    def opening_times(self) -> Mapping[str, NDArray[np.int64]]:
-        return {}
 
     def disconnected(self) -> str | None:
         return "connection (closed)" if self._target.is_cut(self._simulation.now) else None

@@ -19,7 +19,7 @@ from simulation.world import GENERATOR, SECOND
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from simulation.truth import Copy, Played, PlayedPhase, Sent
+    from simulation.truth import Connection, Copy, Played, PlayedPhase, Sent
 
 MARGIN: Final = 2 * SECOND
 """ns: every worker has learned within this time that the drain is over. What happens in it may be counted or not."""
@@ -41,7 +41,7 @@ class Facts:
     :param settled: nothing happened around the end of the drain, where it is open whether it is counted. :param error: of latencies
         between hosts, ns. :param exact: every time is of one clock. :param shift: the median by which the phase is moved, ns.
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, also in the warm-up, and
-        those of the phase at consumers of another topic. :param steady: no worker has a fault.
+        those of the phase at consumers of another topic. :param connections: of the run, before the load. :param steady: no worker has a fault.
     :param heads_settled: no damaged head was taken around the end of the drain.
     """
 
@@ -66,6 +66,7 @@ class Facts:
     foreign: list[Copy] = field(default_factory=list)
     steady: bool = True
     heads_settled: bool = True
+    connections: list[Connection] = field(default_factory=list)
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -235,6 +236,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         if copy.foreign and copy.run == run["run"] and since < copy.arrived < end
         if copy.stream < 0 or (copy.stream, copy.seq) in numbers
     ]
+    whole.connections = [one for one in played.truth.connections if one.run == run["run"]]
     return whole
 
 

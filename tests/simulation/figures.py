@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import rate_of
+from simulation.connecting import connect_latencies, connected_in_time
 from simulation.facts import lateness
 from simulation.world import MS
 
@@ -38,6 +41,7 @@ LATENCIES: Final = {
     "lateness": "lateness",
     "earliness": "earliness",
     "deliveryGap": "deliveryGap",
+    "connectLatency": "connect",
 }
 """Metric → its key in results.json."""
 TWO_ENDS: Final = ("broadcastSpread", "deliveryGap")
@@ -62,10 +66,8 @@ def latencies(facts: Facts, metric: str) -> tuple[list[int], int | None]:
     Latencies are of first copies, and count from the intended time on (docs/reference/profile.md).
     """
     offered = facts.offered
-    if metric == "deliveryGap":
-        return _gaps(facts)
-    if metric in ("broadcastCompletion", "broadcastSpread"):
-        return _broadcasts(facts, metric)
+    if metric in OF_OTHERS:
+        return OF_OTHERS[metric](facts)
     if metric == "publishLatency":
         values = [(sent.answered or 0) - sent.intended for sent in facts.acked]
         return values, None if offered is None else offered - len(values)
@@ -113,6 +115,15 @@ def _gaps(facts: Facts) -> tuple[list[int], int | None]:
         values.append(max(later - earlier for earlier, later in pairwise(edges)))
     silent = silence(facts)
     return values, None if silent is None else silent[0]
+
+
+OF_OTHERS: Final[dict[str, Callable[[Facts], tuple[list[int], int | None]]]] = {
+    "deliveryGap": _gaps,
+    "broadcastCompletion": partial(_broadcasts, metric="broadcastCompletion"),
+    "broadcastSpread": partial(_broadcasts, metric="broadcastSpread"),
+    "connectLatency": lambda facts: (connect_latencies(facts), 0),
+}
+"""Latencies that are not those of single messages or deliveries."""
 
 
 def silence(facts: Facts) -> tuple[int, int, int] | None:
@@ -173,6 +184,8 @@ def is_latency_certain(facts: Facts, metric: str) -> bool:
         return False
     if not has_even_clocks(facts):
         return False
+    if metric == "connectLatency":
+        return facts.exact
     if metric == "receiveLag":
         return facts.exact and facts.steady
     return True
@@ -234,8 +247,13 @@ def has_even_clocks(facts: Facts) -> bool:
     return all(clock["fit"]["holds"] for clock in facts.run.get("clocks", ()))
 
 
-def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
+Count = tuple[float, float, int]
+
+
+def count(facts: Facts, metric: str) -> Count | None:
     """Return a count, as an interval, and what it is a share of (docs/glossary.md); None: unknown."""
+    if metric in COUNTS:
+        return COUNTS[metric](facts)
     acked = len(facts.acked)
     deliveries = acked * facts.subscriptions
     offered = facts.offered or 0
@@ -245,23 +263,42 @@ def count(facts: Facts, metric: str) -> tuple[float, float, int] | None:
         "failed": (len(facts.messages) - acked, offered),
         "dropped": (facts.dropped, offered),
     }
-    if metric in simple:
-        number, base = simple[metric]
-        return None if number is None or facts.offered is None else (number, number, base)
-    if metric == "silent":
-        silent = silence(facts)
-        if silent is None or (not facts.subscriptions and not facts.acknowledges):
-            return None
-        return silent[0] + silent[1], silent[0] + silent[1], silent[2]
-    if metric == "corrupt" and facts.begin == facts.phase.start and facts.end == facts.phase_end:
-        most = facts.damaged + facts.heads
-        return (facts.damaged, most, deliveries) if facts.heads_settled else None
-    if metric == "sent" and facts.offered is not None:
-        slack = _error_of_times(facts)
-        surely = sum(sent.at < facts.end - slack for sent in facts.messages)
-        maybe = sum(sent.at < facts.end + slack for sent in facts.messages)
-        return surely, maybe, offered
-    return None
+    number, base = simple.get(metric, (None, 0))
+    return None if number is None or facts.offered is None else (number, number, base)
+
+
+def _silent(facts: Facts) -> Count | None:
+    silent = silence(facts)
+    if silent is None or (not facts.subscriptions and not facts.acknowledges):
+        return None
+    return silent[0] + silent[1], silent[0] + silent[1], silent[2]
+
+
+def _corrupt(facts: Facts) -> Count | None:
+    """Damaged heads cannot be told apart by phase and part."""
+    is_whole = facts.begin == facts.phase.start and facts.end == facts.phase_end
+    if not is_whole or not facts.heads_settled:
+        return None
+    most = facts.damaged + facts.heads
+    return facts.damaged, most, len(facts.acked) * facts.subscriptions
+
+
+def _sent_in_time(facts: Facts) -> Count | None:
+    if facts.offered is None:
+        return None
+    slack = _error_of_times(facts)
+    surely = sum(sent.at < facts.end - slack for sent in facts.messages)
+    maybe = sum(sent.at < facts.end + slack for sent in facts.messages)
+    return surely, maybe, facts.offered
+
+
+COUNTS: Final[dict[str, Callable[[Facts], Count | None]]] = {
+    "silent": _silent,
+    "corrupt": _corrupt,
+    "sent": _sent_in_time,
+    "connectRate": lambda facts: connected_in_time(facts) if facts.exact else None,
+}
+"""Counts that are not of messages or deliveries, or are open."""
 
 
 def _error_of_times(facts: Facts) -> float:

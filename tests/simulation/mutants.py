@@ -361,6 +361,14 @@ def _one_rate(original: Function) -> Function:
     )
 
 
+def _of_a_worker_alone(original: Function) -> Function:
+    @wraps(original)
+    def mutated(start: int, rate: float, numbers: Any) -> Any:
+        return original(start, rate, np.arange(len(numbers)))
+
+    return mutated
+
+
 DOUBLES: Final = (("fault: double",), ("fault: redeliver",))
 PAUSES: Final = (("fault: pause",),)
 SLOW: Final = (
@@ -437,6 +445,8 @@ MUTANTS: Final = (
         likely=(("shape: broadcast",),)),
     Mutant(name="delays are 5 ms shorter", source="more", place="metrics.expected:Expected.lateness", make=after(lambda late: late - 5_000_000),
         likely=(("shape: delays",),)),
+    Mutant(name="each worker connects at the whole rate", source="more", place="plan.connecting:connect_times", make=_of_a_worker_alone,
+        likely=(("shape: connections at a rate", "shape: several workers"),)),
     # The drain and the search.
     Mutant(name="any answer of the target ends a drain", source="more", place="fleet.drain:Drain._nothing_can_come", make=_any_answer,
         likely=(("fault: slow-delivery",), ("fault: stall",), ("shape: delays",))),

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import FINE, Due, rate_of, span_of
+from simulation.connecting import check_connecting
 from simulation.coverage import objectives
 from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
 from simulation.figures import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 LOOK: Final = 1_200 * MS
 """ns: the controller sees the workers' counts, from which it tells the drain of a backlog, by so much later at most."""
 ROUNDING: Final = 1e-9
+IN_TIME: Final = ("throughput", "sent")
+"""Counts by the times of hosts (docs/howto/many-hosts.md, Clocks)."""
 FEWEST: Final = 10
 """Messages of a step of a search: what every one has an objective on, its throughput, is moved by a median (docs/decisions/004)."""
 
@@ -62,6 +65,7 @@ def check_truth(played: Played) -> list[Violation]:
             found.append(Violation("open", "a clock was set", CLOCK))
         if facts.settled and not played.truth.killed:
             found += _counts(facts)
+            found += check_connecting(facts)
             found += _latencies(facts)
             found += _objectives(facts)
             found += _early_end(facts)
@@ -439,6 +443,8 @@ def _implicit(facts: Facts) -> Iterator[Violation]:
     if facts.subscriptions:
         wanted += [(metric, "max", "") for metric in ("loss", "corrupt", "silent", "foreign")]
         wanted.append(("throughput", "min", "ratio"))
+    if "connectRate" in facts.profile["driver"]:
+        wanted.append(("connectRate", "min", "ratio"))
     if "window" in facts.profile.get("slo", {}):
         wanted = [one for one in wanted if one[0] != "throughput"]
     for one in wanted:
@@ -451,6 +457,10 @@ def _finding(
 ) -> Iterator[Violation]:
     metric, name = finding["metric"], f"{prefix}{finding['name']}"
     if metric in ("backlogDrain", "regression", "custom"):
+        return
+    if metric in IN_TIME and not has_even_clocks(facts):
+        if finding["outcome"] != "no data":
+            yield Violation("clock", f"{name} is {finding['outcome']}, and a clock was set")
         return
     if finding["name"].startswith("drift."):
         yield from _drift(facts, finding, name)
@@ -667,12 +677,18 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
     if facts.damaged or facts.heads or facts.foreign:
         return  # It is left open whether a message that came damaged, or elsewhere, still waits.
     resumed = facts.phase.start + section["build"] + 2 * SECOND
-    answers = sorted(sent.answered or 0 for sent in facts.acked)
+    # A message waits in its subscriptions once the target has it.
+    stored = sorted(
+        max(sent.stored, sent.answered or 0) for sent in facts.acked if sent.stored is not None
+    )
     acked = {(sent.stream, sent.seq) for sent in facts.acked}
-    taken = sorted(copies[0].taken or 0 for key, copies in facts.copies.items() if key[:2] in acked)
+    # What has come to a paused or a slow client no longer waits in its subscription.
+    came = sorted(
+        copies[0].stamped or 0 for key, copies in facts.copies.items() if key[:2] in acked
+    )
 
     def waiting(at: int) -> int:
-        return bisect_right(answers, at) * facts.subscriptions - bisect_right(taken, at)
+        return bisect_right(stored, at) * facts.subscriptions - bisect_right(came, at)
 
     if finding["outcome"] == "met" and finding["maximum"] is not None:
         by = resumed + round(finding["maximum"])

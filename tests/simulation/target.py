@@ -162,6 +162,19 @@ class SimulatedTarget:
     def _took(self, median: int, purpose: str, stream: int, seq: int) -> int:
         return lognormal(median, self._world.target.spread, self._seed, purpose, stream, seq)
 
+    # --- connections
+
+    def connect(self, side: str, number: int, at: int) -> int:
+        """Return when the answer to the first packet of a connection reaches its client.
+
+        :param number: of the producer or consumer. Stalls of some topics, and those that never end, do not hold connections up.
+        """
+        stalls = [one for one in self._stalls if "topics" not in one.values and one.end < FOREVER]
+        up = self._took(self._world.target.up, f"{side} up", number, 0)
+        store = self._took(self._world.target.store, f"{side} store", number, 0)
+        down = self._took(self._world.target.down, f"{side} down", number, 0)
+        return self._after(stalls, self._connected(at) + up + store, 0, None) + down
+
     # --- messages
 
     def accept(self, run: str, sent: Sent, head: Any, due: int | None) -> tuple[int, bool, int]:

@@ -28,6 +28,9 @@ from simulation.world import KINDS, SECOND, World, world_from
 
 SEEDS = range(1, 401)
 THOUSAND = range(1, 1 + ENOUGH)
+OWN_KEYS = ("acknowledged", "connects", "connectRate")
+"""Keys of the simulated driver that the relay's does not have."""
+CONNECTING = ("connectLatency", "connectRate")
 
 
 def on_loopback(keys: Any) -> Any:
@@ -36,9 +39,9 @@ def on_loopback(keys: Any) -> Any:
         return [on_loopback(item) for item in keys]
     if not isinstance(keys, dict):
         return keys
-    plain = {key: on_loopback(value) for key, value in keys.items()}
+    plain = {key: on_loopback(value) for key, value in keys.items() if key not in CONNECTING}
     if "driver" in plain:
-        own = {key: value for key, value in plain["driver"].items() if key != "acknowledged"}
+        own = {key: value for key, value in plain["driver"].items() if key not in OWN_KEYS}
         plain["driver"] = {**own, "name": "loopback"}
     return plain
 

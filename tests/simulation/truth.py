@@ -40,6 +40,21 @@ class Sent:
 
 
 @dataclass(slots=True)
+class Connection:
+    """A connection of a client that the target accepted before the load.
+
+    :param worker: index. :param side: ``consumers`` or ``producers``. :param begun: when the client sent its first packet.
+    :param accepted: when the answer reached it. :param run: the name of its workload's run.
+    """
+
+    worker: int
+    side: str
+    begun: int
+    accepted: int
+    run: str
+
+
+@dataclass(slots=True)
 class Copy:
     """A copy of a message that reached a consumer's connection.
 
@@ -93,6 +108,7 @@ class Truth:
     phases: list[PlayedPhase] = field(default_factory=list)
     pauses: list[tuple[int, int, int]] = field(default_factory=list)
     killed: list[tuple[int, int]] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -204,6 +204,43 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
     assert {"loss", "corrupt", "outOfOrder"} <= set(judged.missed())
 
 
+ENVELOPES = {
+    "JSON": 'route: {input: "orders-{topic}", output: "confirmed-{topic}", envelope: "json:/ref"}',
+    "template": """route: {input: "orders-{topic}", output: "confirmed-{topic}", envelope: "json:/ref"}
+payload: {pool: 20, template: '{"note": "{{ text(integer(1, 99)) }}", "ref": "{{ envelope }}"}'}""",
+    "binary": 'route: {input: "orders-{topic}", output: "confirmed-{topic}"}',
+}
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_faults_of_a_service_are_counted_to_the_message(
+    bench: Bench, report: Report, envelope: str
+) -> None:
+    """Of 2 500 inputs every 500th is lost, every 700th doubled, every 90th overtaken."""
+    text = profile(
+        "service: {lose: 500, double: 700, slow: 90, slowBy: 1s, threads: 40}",
+        rate=1250,
+        seconds=2,
+        slo="{loss: 0, duplicates: 0, outOfOrder: 0, sent: 1%, throughput: 1%}",
+        more=ENVELOPES[envelope],
+    )
+    text = text.replace("name: truth", "name: truth\ntopics: 4")
+    if "payload:" in text:
+        text = text.replace("messageSize: 128\n", "")
+    # An input that is slow for a second is overtaken by the next one of its stream, if that comes.
+    judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
+    counts = judged.measurements.counts
+    report("counts", counts)
+    assert (counts.sent, counts.acked, counts.received) == (2500, 2500, 2495)
+    assert (counts.lost, counts.duplicates) == (5, 3)
+    assert counts.out_of_order == 27
+    assert (counts.foreign, counts.corrupt) == (0, 0)
+    assert set(judged.missed()) == {"loss", "duplicates", "outOfOrder"}
+    latency = judged.measurements.latencies["end_to_end"]
+    assert latency is not None
+    assert latency.percentile(95) < SECOND <= latency.maximum
+
+
 def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:
     """A relay with half the capacity: the rate is missed, the blocked time is shown, and the generator is not limited."""
     limits = "generator: {sendDelayP99: 1s, stalled: 1, cpu: 5}"

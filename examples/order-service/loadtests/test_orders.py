@@ -13,7 +13,7 @@ SERVICE = Path(__file__).parents[1] / "orders_mqtt.py"
 @pytest.fixture
 def orders(load_service: LoadService) -> Service:
     """Return the service, which has subscribed to its topics."""
-    return load_service([sys.executable, SERVICE, "--port", "{port}"], ready="ready")
+    return load_service([sys.executable, SERVICE, "--url", "{url}"], ready="ready")
 
 
 @pytest.mark.load("orders.yaml")

@@ -166,11 +166,11 @@ class DelayQueue:
         """Add messages. :param due: int64 ns of the relay's clock, for each message."""
         # Sorted once here, so that release() only splits at one position.
         order = np.argsort(due, kind="stable")
-        self._push(batch.take(order), due[order])
+        self._push(next(self._numbers), batch.take(order), due[order])
 
-    def _push(self, batch: Batch, due: NDArray[np.int64]) -> None:
+    def _push(self, number: int, batch: Batch, due: NDArray[np.int64]) -> None:
         if len(due):
-            heapq.heappush(self._waiting, _Waiting(int(due[0]), next(self._numbers), due, batch))
+            heapq.heappush(self._waiting, _Waiting(int(due[0]), number, due, batch))
 
     def next_due(self) -> int | None:
         """Return when the next message is due, ns; None: no message waits."""
@@ -184,12 +184,13 @@ class DelayQueue:
         batches = []
         times = []
         while self._waiting and self._waiting[0].first <= now:
-            _, _, due, batch = heapq.heappop(self._waiting)
+            _, number, due, batch = heapq.heappop(self._waiting)
             count = int(np.searchsorted(due, now, side="right"))
             ready, rest = batch.split(count)
             batches.append(ready)
             times.append(due[:count])
-            self._push(rest, due[count:])
+            # With the same number: the rest also arrived before what was added in the meantime.
+            self._push(number, rest, due[count:])
         # A stable sort: messages with the same due time leave in order of arrival.
         return (
             join_batches(batches).take(np.argsort(np.concatenate(times), kind="stable"))

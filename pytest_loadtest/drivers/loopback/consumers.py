@@ -14,6 +14,7 @@ from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import FrameError, Kind
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.loopback.connection import RelayConnection, Stamped
+    from pytest_loadtest.message.token import TokenReader
     from pytest_loadtest.wire.frames import Frame
 
 _JOIN_BELOW = (
@@ -45,6 +47,7 @@ class RelayConsumers:
         self.connection = connection
         self.established = 0
         self._context = context
+        self._tokens = context.token_reader()
         self._paused = np.empty(0, np.bool_)  # by place
         self._joining: deque[Joined] = deque()
         self._undecoded: list[Stamped] = []
@@ -152,7 +155,9 @@ class RelayConsumers:
             undecoded = self._undecoded
             self._undecoded = []
             try:
-                received = read_deliveries(undecoded, checksum=self._context.checksum)
+                received = read_deliveries(
+                    undecoded, checksum=self._context.checksum, tokens=self._tokens
+                )
             except FrameError as error:
                 raise TargetError(f"{self.connection.name}: {error}") from error
             self._divide(received)
@@ -174,10 +179,14 @@ class RelayConsumers:
         return _join(arrived)
 
 
-def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Received:
+def read_deliveries(
+    deliveries: Sequence[Stamped], *, checksum: bool, tokens: TokenReader | None = None
+) -> Received:
     """Decode DELIVER frames, at least one.
 
-    :param checksum: verify the checksum of bodies. :raises FrameError: a frame is inconsistent.
+    :param checksum: verify the checksum of bodies.
+    :param tokens: finds the token of a message; None: the envelope begins its body.
+    :raises FrameError: a frame is inconsistent.
     """
     parts, times, lags = zip(*deliveries, strict=True)
     counts = [frame.n for frame in parts]
@@ -185,7 +194,10 @@ def read_deliveries(deliveries: Sequence[Stamped], *, checksum: bool) -> Receive
         parts = (frames.join(parts),)
     messages = [(frame.columns["size"], frame.payload) for frame in parts]
     places = [frame.columns["place"] for frame in parts]
-    heads = [_heads(*part) for part in messages]
+    if tokens is None:
+        heads = [_heads(*part) for part in messages]
+    else:
+        heads = [_token_heads(*part, tokens) for part in messages]
     sizes = [size for size, _ in messages]
     if checksum:
         flags = np.concatenate([_body_flags(*part) for part in messages])
@@ -216,6 +228,18 @@ def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.ui
         bytes_ = payload.take(starts[:, None] + columns, mode="clip")
         np.copyto(heads, bytes_, where=columns < size[:, None])
     return heads
+
+
+def _token_heads(
+    size: NDArray[np.int32], payload: NDArray[np.uint8], tokens: TokenReader
+) -> NDArray[np.uint8]:
+    """Return the envelopes of the tokens in payloads, ``(n, 32)``."""
+    data = payload.tobytes()
+    ends = np.cumsum(size, dtype=np.int64).tolist()
+    starts = [0, *ends[:-1]]
+    return decode_digits(
+        [tokens.digits(data, start, end) for start, end in zip(starts, ends, strict=True)]
+    )
 
 
 def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.int8]:

@@ -29,7 +29,14 @@ from pytest_loadtest.drivers.loopback.batch import (
     merge_small_batches,
     pick,
 )
-from pytest_loadtest.drivers.loopback.faults import Faults, Gate, HalfPairs, damage, delivery_order
+from pytest_loadtest.drivers.loopback.faults import (
+    Faults,
+    FaultyService,
+    Gate,
+    HalfPairs,
+    damage,
+    delivery_order,
+)
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire import frames
@@ -82,6 +89,7 @@ class Exchange:
         self._delayed = DelayQueue()
         self._numbers = itertools.count()
         self._half_pairs = HalfPairs(faults.swap_every) if faults.swap_every else None
+        self._services: dict[int, FaultyService] = {}  # by the number of the run
         self._delivered: Counter[int] = (
             Counter()
         )  # copies by client, whose driver counts what it takes
@@ -156,11 +164,21 @@ class Exchange:
         for batch in merge_small_batches(
             pending_batch.batch for pending_batch in due if pending_batch.due is None
         ):
-            self._deliver(self._half_pairs.complete(batch, now) if self._half_pairs else batch)
+            self._serve(self._half_pairs.complete(batch, now) if self._half_pairs else batch, now)
         if self._half_pairs:
-            self._deliver(self._half_pairs.expired(now))
+            self._serve(self._half_pairs.expired(now), now)
         if (ready := self._delayed.release(now)) is not None:
             self._deliver(ready)
+
+    def _serve(self, batch: Batch, now: int) -> None:
+        """Send messages through the service, if there is one, to their consumers."""
+        if not self._faults.has_service:
+            self._deliver(batch)
+            return
+        runs = batch.topic >> 32
+        for run in np.unique(runs).tolist():
+            service = self._services.setdefault(run, FaultyService(self._faults))
+            self._delayed.add(*service.outputs(batch.where(runs == run), now))
 
     def _run(self, frame: Frame) -> int:
         """Return the offset of the run's topic numbers, so that runs do not share topics."""

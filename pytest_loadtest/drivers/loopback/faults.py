@@ -19,6 +19,13 @@ does not advance.
 * ``duplicateEvery``: the message is delivered twice, one copy after the other.
 
 Several faults can apply to one message; a lost message is not delivered, whatever else applies.
+
+*Service*, for a route: what is released goes through a service before it is delivered. It counts
+its inputs, from 0, over all streams of a run.
+
+* ``serviceLose``: the input has no output. ``serviceDouble``: it has one output more.
+* ``serviceSlow``: the input takes ``serviceSlowBy``; others take no time. Each input is handled by
+  one of ``serviceThreads``, in order of arrival, when one is free.
 """
 
 from __future__ import annotations
@@ -46,13 +53,18 @@ _GRAIN: Final = MILLISECOND
 _DAMAGE: Final = 0x55
 
 
+_DURATIONS: Final = ("delay", "stall_at", "stall_duration", "service_slow_by")
+_SERVICE: Final = "service_"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """The settings of a relay.
 
     Durations are in ns, ``capacity`` in msg/s of one run, ``capacity_depth`` in messages that may
-    leave at once, ``…_every`` in messages (``swap_every`` in pairs). ``stall_at`` counts from the
-    run's first message at the relay, including the warm-up.
+    leave at once, ``…_every`` in messages (``swap_every`` in pairs), ``service_lose``, ``…_double``
+    and ``…_slow`` in inputs. ``stall_at`` counts from the run's first message at the relay,
+    including the warm-up.
 
     :raises ValueError: a value is out of range.
     """
@@ -67,15 +79,26 @@ class Faults:
     swap_every: int | None = None
     corrupt_header_every: int | None = None
     corrupt_body_every: int | None = None
+    service_lose: int | None = None
+    service_double: int | None = None
+    service_slow: int | None = None
+    service_slow_by: int = 25 * MILLISECOND
+    service_threads: int = 1
 
     def __post_init__(self) -> None:
-        least = {"delay": 0, "stall_at": 0, "stall_duration": 0, "capacity": 1e-3}
+        least: dict[str, float] = {**dict.fromkeys(_DURATIONS, 0), "capacity": 1e-3}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and value < least.get(field.name, 1):
                 raise ValueError(
                     f"{_yaml(field.name)}={value} is too small: at least {least.get(field.name, 1)}"
                 )
+
+    @property
+    def has_service(self) -> bool:
+        """True if what is released goes through a faulty service."""
+        found = (self.service_lose, self.service_double, self.service_slow)
+        return any(every is not None for every in found)
 
 
 def relay_settings(settings: Any) -> dict[str, str]:
@@ -84,13 +107,17 @@ def relay_settings(settings: Any) -> dict[str, str]:
     Only those that differ from the defaults.
     """
     stall = settings.stall
+    service = settings.service
     values = {
         field.name: getattr(settings, field.name)
         for field in fields(Faults)
-        if not field.name.startswith("stall_")
+        if not field.name.startswith(("stall_", _SERVICE))
     }
     if stall:
         values |= {"stall_at": stall.at, "stall_duration": stall.duration}
+    if service:
+        for name in type(service).model_fields:
+            values[_SERVICE + name] = getattr(service, name)
     faults = Faults(**values)
     return {
         _yaml(field.name): _text(field.name, value)
@@ -118,7 +145,7 @@ def _yaml(name: str) -> str:
 
 
 def _text(name: str, value: float) -> str:
-    if name not in ("delay", "stall_at", "stall_duration"):
+    if name not in _DURATIONS:
         return f"{value:.15g}" if name == "capacity" else str(value)
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if value % scale == 0:
@@ -127,7 +154,7 @@ def _text(name: str, value: float) -> str:
 
 
 def _value(name: str, text: str) -> Any:
-    if name in ("delay", "stall_at", "stall_duration"):
+    if name in _DURATIONS:
         return parse_duration(text)
     return float(text) if name == "capacity" else int(text)
 
@@ -234,6 +261,51 @@ def delivery_order(faults: Faults, batch: Batch) -> Index:
     if faults.duplicate_every is not None:
         index = np.repeat(index, 1 + _hits(batch.seq[index], faults.duplicate_every))
     return index
+
+
+class FaultyService:
+    """The service between the inputs and the outputs of one run.
+
+    :param faults: with ``service_…``.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._taken = 0
+        self._free = [0] * faults.service_threads  # when each thread has nothing to do, ns
+
+    def outputs(self, inputs: Batch, now: int) -> tuple[Batch, NDArray[np.int64]]:
+        """Return the outputs of inputs that arrive at ``now``, and the time of each, ns."""
+        faults = self._faults
+        number = np.arange(self._taken, self._taken + len(inputs))
+        self._taken += len(inputs)
+        sent = self._sent(number, now)
+        if faults.service_lose is None and faults.service_double is None:
+            return inputs, sent
+        copies = np.ones(len(inputs), np.int64)
+        if faults.service_lose is not None:
+            copies -= _hits(number, faults.service_lose)
+        if faults.service_double is not None:
+            copies += _hits(number, faults.service_double)
+        index = np.repeat(np.arange(len(inputs)), copies)
+        return inputs.take(index), sent[index]
+
+    def _sent(self, number: NDArray[np.int64], now: int) -> NDArray[np.int64]:
+        """Return when the service is done with each input."""
+        sent = np.empty(len(number), np.int64)
+        free = self._free
+        next_one = 0
+        # An input that takes no time occupies no thread: only the slow ones are looked at singly.
+        slow = self._faults.service_slow
+        positions = [] if slow is None else np.flatnonzero(_hits(number, slow)).tolist()
+        for position in positions:
+            begin = max(now, min(free))
+            sent[next_one:position] = begin
+            sent[position] = begin + self._faults.service_slow_by
+            free[free.index(min(free))] = int(sent[position])
+            next_one = position + 1
+        sent[next_one:] = max(now, min(free))
+        return sent
 
 
 class HalfPairs:

@@ -21,9 +21,12 @@ KIND: Final = DriverKind(
     settings="pytest_loadtest.drivers.loopback.settings:LoopbackSettings",
     clients={
         "library": Client(
-            driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver", source_addresses=True
+            driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver",
+            source_addresses=True,
+            envelopes={"body": 0, "json": 0},
         )
     },
+    checks="pytest_loadtest.drivers.loopback.settings:CHECKS",
     costs={
         "loopback": CostRow(cost=Cost(produce=1_500, consume=1_000, broker=1_000, per_byte=1.0))
     },

@@ -10,6 +10,7 @@ import numpy as np
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.message.envelope import HEAD, encode_heads
+from pytest_loadtest.message.payloads import whole_payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.wording import counted
 from pytest_loadtest.wire import frames
@@ -111,7 +112,7 @@ class RelayProducers:
             run=self._connection.run,
             topics=self._topics,
             topic=self._connection.first_topic,
-            payloads=self._packer.pack(heads, burst.payload),
+            payloads=self._packer.pack(heads, burst.payload, burst.key),
         )
         burst.sent[:] = context.clock()
         self._connection.send(frame)
@@ -152,8 +153,9 @@ class RelayProducers:
 
 
 def _choose(burst: Burst, index: slice | NDArray[np.int64]) -> Burst:
+    key = None if burst.key is None else burst.key[index]
     due = None if burst.due is None else burst.due[index]
-    return Burst(**{name: getattr(burst, name)[index] for name in _COLUMNS}, due=due)
+    return Burst(**{name: getattr(burst, name)[index] for name in _COLUMNS}, key=key, due=due)
 
 
 _MOST = 64  # number of bursts and answers that are counted together
@@ -279,6 +281,8 @@ class Packer:
     def __init__(self, pool: PayloadPool) -> None:
         self.pool = pool
         self.largest = int(pool.sizes.max())
+        if pool.filler is not None:
+            return
         self._bodies = pool.bodies
         self._head_sizes = pool.head_size.tolist()
         self._table: NDArray[np.uint8] | None = (
@@ -290,9 +294,14 @@ class Packer:
             )
 
     def pack(
-        self, heads: NDArray[np.uint8], payload: NDArray[np.uint16]
+        self,
+        heads: NDArray[np.uint8],
+        payload: NDArray[np.uint16],
+        key: NDArray[np.int32] | None = None,
     ) -> Sequence[bytes | memoryview]:
-        """Return the bytes of these messages as buffers."""
+        """Return the bytes of these messages as buffers. :param key: as in a burst."""
+        if self.pool.filler is not None:
+            return whole_payloads(self.pool, heads, payload, key)
         if self._table is not None:
             whole = np.concatenate(
                 [heads[:, : self._head_sizes[0]], self._table.take(payload, axis=0)], axis=1

@@ -33,10 +33,14 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The way of the messages of a run, with the counts of those that went wrong."""
+    """The way of the messages of a run, with the counts of those that went wrong.
+
+    :param routed: it leads through a service.
+    """
 
     block: ClassVar = "flow"
     measured: MeasurementsSection
+    routed: bool
 
 
 @dataclass(frozen=True, slots=True)

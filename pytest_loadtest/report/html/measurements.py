@@ -87,7 +87,7 @@ def latency_facts(document: RunDocument) -> Iterator[Block]:
         *sections.connection_facts(document),
         *sections.incident_facts(document),
         *arrival_facts.stamp_facts(document),
-        *arrival_facts.broker_time_facts(measured),
+        *arrival_facts.broker_time_facts(measured, routed=document.profile.route is not None),
     )
     for label, text in facts:
         named = label in ("at target", "incidents")
@@ -134,7 +134,7 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
         text = "messages: not applicable: the run had connections and no messages"
         yield Paragraph(text, "absent")
     else:
-        yield Flow(measured)
+        yield Flow(measured, document.profile.route is not None)
         counts = _count_table(measured, document.profile.checked_parts)
         yield Fold("Rates and counts", [_rate_table(measured), counts])
         if silent := sections.silent_text(measured):

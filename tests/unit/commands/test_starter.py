@@ -14,6 +14,7 @@ from helpers.comments_api import TOKEN, serve_comments
 
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kinds
 
 if TYPE_CHECKING:
@@ -93,6 +94,31 @@ def test_the_profile_of_a_new_project_is_valid_for_every_broker(
     assert profile.load(tmp_path / "profiles/orders.yaml").driver.name == broker
 
 
+@pytest.mark.parametrize("broker", [None, "loopback", "mqtt", "pulsar"])
+def test_a_new_project_with_a_service_is_valid(broker: str | None, tmp_path: Path) -> None:
+    """For a broker the test starts the service that is written next to it."""
+    chosen = ["--broker", broker] if broker else []
+    assert cli.main(["init", str(tmp_path), "--service", *chosen]) == cli.OK
+    path = tmp_path / "profiles/confirmed.yaml"
+    loaded = profile.load(path)
+    assert loaded.driver.name == (broker or "loopback")
+    assert loaded.route is not None
+    files = profile.payload_files(loaded, path, tmp_path)
+    assert list(files) == ["order.json"]
+    services = [path.name for path in tmp_path.glob("orders_*.py")]
+    test = (tmp_path / "test_confirmed.py").read_text(encoding="utf-8")
+    assert [name for name in services if f'"{name}"' in test] == services
+    assert services == ([f"orders_{broker}.py"] if broker in ("mqtt", "pulsar") else [])
+    for file in tmp_path.glob("*.py"):
+        compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def test_a_broker_without_a_service_is_a_usage_error() -> None:
+    """That of a package, say."""
+    with pytest.raises(UsageError, match="no service for redis .* choose loopback or mqtt or pul"):
+        starter.starter_files("redis", None, service=True)
+
+
 @pytest.mark.parametrize("ci", starter.CI_FILES)
 def test_a_job_installs_what_brokers_need(ci: str, tmp_path: Path) -> None:
     assert cli.main(["init", str(tmp_path), "--ci", ci]) == cli.OK
@@ -104,9 +130,14 @@ def test_a_job_installs_what_brokers_need(ci: str, tmp_path: Path) -> None:
 def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = tmp_path / "pytest.ini"
     own.write_text("[pytest]\n", encoding="utf-8")
-    assert cli.main(["init", str(tmp_path)]) == cli.OK
+    service = tmp_path / "orders_mqtt.py"
+    service.write_text("mine", encoding="utf-8")
+    assert cli.main(["init", str(tmp_path), "--service", "--broker", "mqtt"]) == cli.OK
     assert own.read_text(encoding="utf-8") == "[pytest]\n"
-    assert f"kept   {own}: it exists" in capsys.readouterr().out
+    assert service.read_text(encoding="utf-8") == "mine"
+    output = capsys.readouterr().out
+    assert f"kept   {own}: it exists" in output
+    assert f"kept   {service}: it exists" in output
 
 
 def test_a_folder_that_cannot_be_made_is_a_usage_error(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from builders.plans import loopback, made
 
+from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.fleet.host_sampler import part_file
 from pytest_loadtest.fleet.messages import HostSampling, Part, WorkerLocation
@@ -23,10 +24,14 @@ from pytest_loadtest.values.quantities import SECOND
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_loadtest.profile import Profile
 
-def workload(folder: Path) -> WorkloadRun:
-    profile = loopback()
-    facts = BrokerFacts(name="relay", version="1", mode="url", url="loopback://127.0.0.1:9")
+
+def workload(folder: Path, profile: Profile | None = None) -> WorkloadRun:
+    profile = profile or loopback()
+    facts = BrokerFacts(
+        name="relay", version="1", mode="url", url=f"{profile.driver.name}://127.0.0.1:9"
+    )
     broker: Any = SimpleNamespace(facts=facts)
     return WorkloadRun(
         name="", part=Part(profile=profile), plan=made(profile), root=folder, nonce=1, test="t", source="p", run="r", workers=("a", "b"),
@@ -74,6 +79,24 @@ def test_a_service_is_sampled_apart_from_the_workers(tmp_path: Path) -> None:
     assert telemetry.has_values("service.unread")
     missing = "service gone: process 4194305 is not in /proc, so its use is unknown"
     assert missing in telemetry.missing
+
+
+def test_a_service_that_the_run_did_not_start_is_named_as_not_sampled(tmp_path: Path) -> None:
+    """That of the loopback is part of the relay, which is sampled."""
+    route = "name: a\nmessageSize: 99\nproducerRate: 5\ntestDuration: 1s\nroute: {input: a, output: b}\n"
+    missing = {}
+    for driver in ("mqtt", "loopback"):
+        profile = profiles.loads(f"{route}driver: {{name: {driver}}}\n", "p.yaml")
+        run, observing = workload(tmp_path / driver, profile), Observing()
+        observing.locate_workers({"a": worker_location(), "b": worker_location()}, {}, [run])
+        run.begin(run.plan.measure, "measure", 0)
+        observing.begin(run, {})
+        observing.end(run)
+        assert run.folder is not None
+        telemetry = read_telemetry(run.folder)
+        assert telemetry is not None
+        missing[driver] = "the service under test: the run did not start it" in telemetry.missing
+    assert missing == {"mqtt": True, "loopback": False}
 
 
 def test_a_phase_that_is_not_recorded_leaves_no_telemetry(tmp_path: Path) -> None:

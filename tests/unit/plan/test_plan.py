@@ -664,3 +664,29 @@ def test_templates_are_the_size_buckets_of_their_pool() -> None:
 def test_a_wrong_template_is_named(content: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         profile_pool(profiles.loads(SERVICE, "p.yaml"), {**FILES, "order.json": content})
+
+
+def test_a_route_costs_the_broker_twice_and_tokens_cost_the_workers() -> None:
+    """The service itself has no cost here; that of the loopback is part of the relay."""
+    costs = shipped_costs()
+    through = profiles.loads(SERVICE, "p.yaml")
+    plain = costs[profile_cost_key(through)]
+    cost = profile_cost(through, costs)
+    assert cost.broker == 2 * plain.broker
+    assert (cost.produce, cost.consume) == (plain.produce + 2_000, plain.consume + 2_000)
+    binary = SERVICE.replace(', envelope: "json:/ref"', "").replace("payload:", "#")
+    cost = profile_cost(profiles.loads(binary + "messageSize: 99\n", "p.yaml"), costs)
+    assert cost == replace(plain, broker=2 * plain.broker)
+    relay = profiles.loads(SERVICE.replace("mqtt", "loopback"), "p.yaml")
+    assert profile_cost(relay, costs).broker == costs[profile_cost_key(relay)].broker
+
+
+def test_bodies_of_other_templates_have_another_digest() -> None:
+    """The profile has only their names."""
+    profile = profiles.loads(SERVICE, "p.yaml")
+    digests = []
+    for note in ("note", "note", "NOTE"):
+        files = {**FILES, "order.json": FILES["order.json"].replace(b"note", note.encode())}
+        digests.append(made(profile, files=files).document["bodies"])
+    assert digests[0] == digests[1] != digests[2]
+    assert "bodies" not in made(loopback()).document

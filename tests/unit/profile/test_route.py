@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -11,6 +12,7 @@ import yaml
 
 from pytest_loadtest import profile
 from pytest_loadtest.errors import ProfileError, UsageError
+from pytest_loadtest.kinds.registry import kinds
 from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route
 
 SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
@@ -104,7 +106,6 @@ def test_messages_of_others_on_the_topics_are_not_judged() -> None:
         ([("shop/orders/{topic}", "shop/#{topic}")], "route.input: 'shop/#{topic}' has a wildcard"),
         ([("json:/meta/ref", "/meta/ref")], "'/meta/ref' is no place of an envelope"),
         ([("300", "79")], "79 B is below the 80 B that JSON with a token needs"),
-        ([("mqtt", "loopback")], "the driver loopback cannot send through a service"),
     ],
 )
 def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], message: str) -> None:
@@ -209,10 +210,27 @@ def test_sizes_of_a_stage_are_rejected_beside_templates() -> None:
         profile.loads(text, "p.yaml")
 
 
-def test_a_driver_without_templates_rejects_them() -> None:
-    text = "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: loopback}\n"
-    with pytest.raises(ProfileError, match="cannot send messages of a template"):
-        profile.loads(text + TEMPLATE, "p.yaml")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TEXT, "the driver mqtt cannot send through a service (write driver: {name: pulsar or "),
+        (
+            "name: a\nproducerRate: 5\ntestDuration: 5s\ndriver: {name: mqtt}\n" + TEMPLATE,
+            "the driver mqtt cannot send messages of a template",
+        ),
+    ],
+)
+def test_a_driver_without_the_capability_rejects_services(
+    monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    known = kinds()
+    clients = {
+        name: replace(client, envelopes={}) for name, client in known["mqtt"].clients.items()
+    }
+    monkeypatch.setitem(known, "mqtt", replace(known["mqtt"], clients=clients))
+    with pytest.raises(ProfileError) as error:
+        profile.loads(text, "p.yaml")
+    assert message in str(error.value)
 
 
 def test_aliases_of_topics_exclude_several_outputs() -> None:

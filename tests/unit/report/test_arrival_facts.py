@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders.documents import document
+from builders.documents import FACTS, document
 from builders.measurements import spread
 
 from pytest_loadtest.report.terminal import summary_lines
@@ -57,6 +57,13 @@ def test_the_time_at_the_target_is_shown_if_every_message_has_its_copies() -> No
     assert (
         next(line for line in lines if line.startswith("  at target"))
         == "  at target  10.00 ms on average from send to arrival, then 40.0 µs of receive lag"
+    )
+    routed = {**FACTS.profile, "route": {"input": "orders", "output": ["confirmed"]}}
+    through = summary_lines(document(facts={"profile": routed}))
+    assert "  route      orders → service → confirmed" in through
+    (at_target,) = [line for line in through if line.startswith("  at target")]
+    assert at_target.endswith(
+        "10.00 ms on average from send to arrival, at broker and service together"
     )
     assert not [
         line

@@ -30,6 +30,7 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
         ("profile/document/driver", {"name": "mqtt"}, "profile.driver.name"),
         ("scale", {"factor": 0.5, "changes": {}}, "scale"),
         ("plan/workers", 2, "workers"),
+        ("plan/bodies", "b5b5", "bodies of templates"),
         ("measurements/duration", 20_000_000_000, "seconds"),
         ("broker/version", "4.3.0", "broker.version"),
         ("broker/mode", "url", "broker.mode"),

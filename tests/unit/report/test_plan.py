@@ -75,3 +75,16 @@ def test_the_aggregation_of_a_run_on_hosts_is_planned_for_the_controllers_cores(
     )
     (aggregation,) = [line for line in table if "after the load" in line]
     assert "on the 7 cores here" in aggregation
+
+
+def test_the_plan_of_a_route_leaves_out_what_the_service_decides() -> None:
+    """Its CPU, and the size of what it sends."""
+    text = (
+        "name: p\nproducerRate: 100\nmessageSize: 500\ntestDuration: 1s\ndriver: {name: mqtt}\n"
+        "route: {input: orders, output: confirmed}\n"
+    )
+    made = made_plan(profiles.loads(text, "p.yaml"))
+    table = "\n".join(plan.plan_table(made, DriverFacts(client="c", version="1"), HERE))
+    assert "orders through the service under test to confirmed" in table
+    assert "out; in, 1 × what the service sends" in table
+    assert "the broker on this machine included, the service not" in table

@@ -305,7 +305,10 @@ def test_the_corrupt_count_has_a_note_without_checksums() -> None:
         (document(), " (heads and sizes alone)", ", by heads and sizes alone: no checksum"),
         (whole, "", ""),
         (
-            document(facts={"profile": {**FACTS.profile, "route": {}}}, checked=ENVELOPES),
+            document(
+                facts={"profile": {**FACTS.profile, "route": {"input": "a", "output": ["b"]}}},
+                checked=ENVELOPES,
+            ),
             " (envelopes alone)",
             ", by envelopes alone: the service makes the bodies",
         ),

@@ -706,6 +706,16 @@ def test_a_clock_that_was_set_leaves_counts_and_no_latency() -> None:
     assert "the clock of host h2 was set while load ran" in latency.text
 
 
+@pytest.mark.parametrize("slo", [{"throughput": "1%"}, {"throughput": "1/s"}, {"sent": "1%"}])
+def test_a_clock_that_was_set_leaves_open_what_was_in_time(slo: dict[str, str]) -> None:
+    """Sent and received times are wrong by as much as the clock was set."""
+    run = replace(made(), clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),))
+    result = finding(slo, run)
+    assert finding(slo, made()).outcome is Outcome.MET
+    assert result.outcome is Outcome.NO_DATA
+    assert "was set while load ran, so what was in time is unknown" in result.text
+
+
 def test_a_clock_that_was_set_is_named_as_the_cause_of_values_below_zero() -> None:
     run = made(
         end_to_end=replace(spread(1, 20), negative=3),

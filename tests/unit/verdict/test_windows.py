@@ -13,6 +13,7 @@ from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.metrics.time_slices import Histograms, SlicedStats, of_parts
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome, evaluate
@@ -176,6 +177,17 @@ def test_throughput_of_a_window_counts_its_messages_received_before_its_end() ->
     assert "worst 30 % at 0:00:01" in share.text
     rate = judged({"window": "1s", "throughput": "500/s"}, found)
     assert [window.observed for window in rate.windows] == [900, 200]
+
+
+def test_a_clock_that_was_set_leaves_open_what_came_in_a_window() -> None:
+    run = made(
+        windows=windows([constant(2), constant(2)]),
+        clocks=(HostTime(host="h2", error=0, round_trip=MS, holds=False),),
+    )
+    section = parse_slo({"window": "1s", "throughput": "50%"}, implicit=())
+    (result,) = evaluate(section, run, Limits()).findings
+    assert result.outcome is Outcome.NO_DATA
+    assert "was set while load ran, so what was in time is unknown" in result.text
 
 
 def test_a_run_without_windows_is_no_data() -> None:

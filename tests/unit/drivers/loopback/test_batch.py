@@ -130,3 +130,14 @@ def test_delayed_messages_leave_when_they_are_due(
     assert [dues[seq] for seq in left] == sorted(dues)
     assert sorted(left) == list(range(len(dues)))
     assert later.next_due() is None and later.release(10**18) is None
+
+
+def test_the_rest_of_a_batch_keeps_its_place_among_equal_times() -> None:
+    """Half of the first batch left before the second batch came, with the same time."""
+    queue = DelayQueue()
+    queue.add(due_batch([1, 9], 0), np.array([1, 9]))
+    assert queue.release(1) is not None
+    queue.add(due_batch([9], 2), np.array([9]))
+    ready = queue.release(9)
+    assert ready is not None
+    assert ready.seq.tolist() == [1, 2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,10 @@ from pytest_loadtest.drivers.loopback.connection import Stamped
 from pytest_loadtest.drivers.loopback.consumers import read_deliveries
 from pytest_loadtest.drivers.loopback.producers import Packer
 from pytest_loadtest.message import envelope
+from pytest_loadtest.message.payloads import build_pattern_pool
+from pytest_loadtest.message.route import parse_place
+from pytest_loadtest.message.template import render_template
+from pytest_loadtest.message.token import TokenReader
 from pytest_loadtest.testing.rig import mixed_pool, plain_pool
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Decoder, Kind
@@ -55,3 +61,34 @@ def test_decoded_deliveries_are_the_packed_messages(pool, numbers):
         assert read_deliveries([Stamped(frame, 77, 0)], checksum=True).flags.astype(
             bool
         ).tolist() == [False] * (len(numbers) - 1) + [True]
+
+
+def test_tokens_of_templates_are_found_in_deliveries() -> None:
+    """In messages of several sizes, with keys filled in; one without a token is foreign."""
+    text = '{"note": "{{ text(integer(1, 9)) }}", "ref": "{{ envelope }}", "key": {{ key }}}'
+    patterns = {"order.json": render_template(text, "order.json", seed=1, count=5)}
+    pool = build_pattern_pool(patterns, {"order.json": 1}, 1000, parse_place("json:/ref"))
+    payload = np.array([4, 0, 2], np.uint16)
+    stream = np.array([3, 1, 2], np.int32)
+    seq = np.array([7, 8, 9])
+    heads = envelope.encode_heads(
+        pool, nonce=5, stream=stream, seq=seq, intended=seq, payload=payload
+    )
+    key = np.array([11, 12, 13], np.int32)
+    packed = [bytes(each) for each in Packer(pool).pack(heads, payload, key)]
+    assert [json.loads(message)["key"] for message in packed] == [11, 12, 13]
+    packed.append(b"hello")
+    columns = {
+        "place": np.zeros(4, np.int32),
+        "size": np.append(pool.sizes[payload], 5),
+    }
+    raw = b"".join(frames.encode_frame(Kind.DELIVER, columns, payloads=packed))
+    decoder = Decoder(len(raw))
+    decoder.space()[: len(raw)] = raw
+    (frame,) = decoder.filled(len(raw))
+    received = read_deliveries(
+        [Stamped(frame, 77, 5)], checksum=False, tokens=TokenReader(("ref",))
+    )
+    found = envelope.decode_heads(received.heads, received.size, 5)
+    assert found.kind.tolist() == [envelope.OURS] * 3 + [envelope.FOREIGN]
+    assert (found.stream[:3].tolist(), found.seq[:3].tolist()) == ([3, 1, 2], [7, 8, 9])

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.loopback import faults as what
 from pytest_loadtest.drivers.loopback.batch import Batch
-from pytest_loadtest.drivers.loopback.faults import HOLD, Faults, Gate, HalfPairs
-from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
+from pytest_loadtest.drivers.loopback.faults import (
+    HOLD,
+    Faults,
+    FaultyService,
+    Gate,
+    HalfPairs,
+)
+from pytest_loadtest.drivers.loopback.settings import LoopbackService, LoopbackSettings, Stall
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 EVERY = st.none() | st.integers(1, 9)
@@ -56,6 +62,7 @@ def test_settings_as_text_are_parsed_to_the_same_faults():
         capacity_depth=7,
         lose_every=1000,
         swap_every=3,
+        service=LoopbackService(lose=500, slow_by=1_500_000),
     )
     text = what.relay_settings(settings)
     assert text == {
@@ -66,6 +73,8 @@ def test_settings_as_text_are_parsed_to_the_same_faults():
         "capacityDepth": "7",
         "loseEvery": "1000",
         "swapEvery": "3",
+        "serviceLose": "500",
+        "serviceSlowBy": "1500us",
     }
     wanted = Faults(
         delay=20 * MILLISECOND,
@@ -75,6 +84,8 @@ def test_settings_as_text_are_parsed_to_the_same_faults():
         capacity_depth=7,
         lose_every=1000,
         swap_every=3,
+        service_lose=500,
+        service_slow_by=1_500_000,
     )
     assert what.parse_faults(text) == wanted
 
@@ -239,3 +250,65 @@ def test_damage_changes_one_byte_of_the_head_or_of_the_body(messages, data, head
         assert np.count_nonzero(payload[head:]) == (
             body is not None and n % body == body - 1 and len(payload) > head
         )
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20)), max_size=12),
+    EVERY,
+    EVERY,
+    EVERY,
+    st.integers(1, 3),
+)
+def test_outputs_of_the_service_match_its_definition(
+    bursts: list[tuple[int, int]],
+    lose: int | None,
+    double: int | None,
+    slow: int | None,
+    threads: int,
+) -> None:
+    """Threads take inputs in order of arrival; each is simulated by itself."""
+    service = FaultyService(
+        Faults(
+            service_lose=lose,
+            service_double=double,
+            service_slow=slow,
+            service_slow_by=7,
+            service_threads=threads,
+        )
+    )
+
+    def hit(number: int, every: int | None) -> bool:
+        return every is not None and number % every == 0
+
+    now = 0
+    taken = 0
+    free = [0] * threads
+    expected = []
+    found = []
+    for pause, count in bursts:
+        now += pause
+        for number in range(taken + 1, taken + count + 1):
+            thread = free.index(min(free))
+            sent = max(now, free[thread]) + 7 * hit(number, slow)
+            # An input that takes no time is done at the instant at which it begins.
+            free[thread] = sent if hit(number, slow) else free[thread]
+            copies = 1 - hit(number, lose) + hit(number, double)
+            expected += [(number, sent)] * copies
+        inputs = batch_of([(0, number) for number in range(taken + 1, taken + count + 1)])
+        outputs, times = service.outputs(inputs, now)
+        found += list(zip(outputs.seq.tolist(), times.tolist(), strict=True))
+        assert outputs.payload.tobytes() == b"".join(
+            bytes([number % 10]) * (number % 10 + 1) for number in outputs.seq.tolist()
+        )
+        taken += count
+    assert found == expected
+
+
+def test_one_thread_keeps_the_order_and_two_do_not() -> None:
+    """The second of four inputs is slow."""
+    inputs = batch_of([(0, number) for number in range(4)])
+    sent = {}
+    for threads in (1, 2):
+        service = FaultyService(Faults(service_slow=2, service_slow_by=10, service_threads=threads))
+        sent[threads] = service.outputs(inputs.split(3)[0], 5)[1].tolist()
+    assert sent == {1: [5, 15, 15], 2: [5, 15, 5]}
