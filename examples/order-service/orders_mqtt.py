@@ -36,10 +36,9 @@ def main() -> None:
             order = json.loads(message.payload)
             reply = json.dumps({"order": {"ref": order["meta"]["ref"]}, "confirmed": True})
             topic = message.topic.replace("orders", "confirmed")
-            copies = 0 if is_due(options.lose, number) else 1
-            copies += is_due(options.double, number)
+            copies = 1 - is_due(options.lose, number) + is_due(options.double, number)
             for _ in range(copies):
-                client.publish(topic, reply, qos=1)
+                client.publish(topic, reply, qos=1, properties=message.properties)
 
     taken = 0
 

@@ -96,9 +96,12 @@ def _service_files(broker: str | None) -> dict[Path, str]:
         raise UsageError(
             f"no service for {name} comes with the package: choose {' or '.join(known)}"
         )
+    # A message has the token in its JSON, unless it is a property.
+    own_template = f"service/order.{name}.json"
+    has_own = (_TEMPLATES / own_template).exists()
     files = {
         Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml"),
-        Path("profiles/order.json"): _template("service/order.json"),
+        Path("profiles/order.json"): _template(own_template if has_own else "service/order.json"),
     }
     test = _TEST_OF_ROUTE
     service = shipped("services") / f"orders_{name}.py"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from pytest_loadtest.message.route import Carrier
+from pytest_loadtest.message.route import IN_BODY, Carrier
 from pytest_loadtest.message.token import TokenReader
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.payloads import PayloadPool
-    from pytest_loadtest.message.route import Route
+    from pytest_loadtest.message.route import EnvelopePlace, Route
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
 
@@ -96,11 +96,15 @@ class DriverContext:
     broker: Mapping[str, str] = field(default_factory=dict)
     route: Route | None = None
 
+    @property
+    def received_place(self) -> EnvelopePlace:
+        """The place of the envelope in received messages; ``pool.place`` is that in sent ones."""
+        return IN_BODY if self.route is None else self.route.received
+
     def token_reader(self) -> TokenReader | None:
-        """Return what finds the tokens of received messages; None: the envelope begins the body."""
-        if self.route is None or self.route.received.carrier is not Carrier.JSON:
-            return None
-        return TokenReader(self.route.received.pointer)
+        """Return what finds the tokens in received bodies; None: they have none."""
+        place = self.received_place
+        return TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

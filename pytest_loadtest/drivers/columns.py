@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Received
-from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message import payloads
+from pytest_loadtest.message.carried import carried_heads
+from pytest_loadtest.message.route import IN_BODY, Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import decode_digits
+from pytest_loadtest.message.token import TokenReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.token import TokenReader
+    from pytest_loadtest.message.route import EnvelopePlace
 
 
 class AnswerColumns:
@@ -75,20 +77,24 @@ class ArrivedMessages:
     """Received messages, collected until they are taken: lists of one length.
 
     :param checksum: bodies end in a checksum to verify.
-    :param reader: finds the token of a message; None: the envelope begins its body.
+    :param envelope_place: the place of their envelopes.
     :ivar place: place of the consumer.
     :ivar time: ns.
-    :ivar payload: the whole message.
+    :ivar payload: the whole body.
+    :ivar carried: the value outside of the body that has the envelope; empty if the body has it.
     :ivar flags: ``Flag`` as the broker marked it.
     :ivar order: the group in which order is judged; empty if it is one for all messages.
     """
 
-    def __init__(self, *, checksum: bool = False, reader: TokenReader | None = None) -> None:
+    def __init__(self, *, checksum: bool = False, envelope_place: EnvelopePlace = IN_BODY) -> None:
         self._checksum = checksum
-        self._reader = reader
+        self._envelope_place = envelope_place
+        in_json = envelope_place.carrier is Carrier.JSON
+        self._tokens = TokenReader(envelope_place.pointer) if in_json else None
         self.place: list[int] = []
         self.time: list[int] = []
         self.payload: list[bytes] = []
+        self.carried: list[bytes] = []
         self.flags: list[int] = []
         self.order: list[int] = []
 
@@ -109,23 +115,20 @@ class ArrivedMessages:
         place = self.place
         time = self.time
         payload = self.payload
+        carried = self.carried
         flag = self.flags
         groups = self.order
         self.place = []
         self.time = []
         self.payload = []
+        self.carried = []
         self.flags = []
         self.order = []
         count = len(time)
-        if self._reader is None:
-            # The heads of all messages are joined, so that numpy copies them once.
-            head = envelope.HEAD
-            heads = np.frombuffer(
-                b"".join([data[:head].ljust(head, b"\0") for data in payload]), np.uint8
-            ).reshape(count, head)
-        else:
-            find = self._reader.digits
-            heads = decode_digits([find(data, 0, len(data)) for data in payload])
+        values = carried if self._envelope_place.outside else payload
+        if self._tokens is not None:
+            find = self._tokens.digits
+            values = [find(data, 0, len(data)) for data in payload]
         flags = np.array(flag, np.int8)
         if self._checksum:
             flags[[i for i, data in enumerate(payload) if not payloads.body_ok(data)]] |= (
@@ -133,7 +136,7 @@ class ArrivedMessages:
             )
         return Received(
             consumer=np.array(place, np.int32),
-            heads=heads,
+            heads=carried_heads(self._envelope_place.carrier, values),
             size=np.fromiter(map(len, payload), np.int32, count),
             time=np.array(time, np.int64),
             order=np.array(groups, np.int64) if groups else np.zeros(count, np.int64),

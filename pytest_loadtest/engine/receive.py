@@ -15,6 +15,7 @@ import numpy as np
 from pytest_loadtest.engine.order import DueOrder, OrderCheck
 from pytest_loadtest.engine.progress import TimelyCounts, take_p99
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
+from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND, SECOND
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.envelope import Heads
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.pacing import Pacer
 
@@ -121,6 +123,7 @@ class Inbox:
         not known.
     :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took
         longer than each.
+    :param place: the place of their envelopes.
     """
 
     def __init__(
@@ -131,7 +134,9 @@ class Inbox:
         nonce: int,
         ordered: bool,
         bounds: Sequence[int] = (),
+        place: EnvelopePlace = IN_BODY,
     ) -> None:
+        self._place = place
         self._sizes = None if pool is None else SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver = driver
@@ -247,7 +252,8 @@ class Inbox:
         return replace(received, lag=lag)
 
     def _rows(self, received: Received) -> Columns | None:
-        heads = decode_heads(received.heads, received.size, self._nonce)
+        sizes = None if self._place.outside else received.size
+        heads = decode_heads(received.heads, sizes, self._nonce)
         columns: Columns = {
             "consumer": received.consumer,
             "stream": heads.stream,

@@ -18,6 +18,7 @@ from pytest_loadtest.engine.pauses import PauseLog
 from pytest_loadtest.engine.progress import Progress, TimelyCounts
 from pytest_loadtest.engine.receive import Consumers, Inbox
 from pytest_loadtest.engine.send import Sender
+from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.schedule.pacing import NEVER
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ class Engine:
         self.pauses = PauseLog()
         self.inbox = Inbox(
             setup.driver,
-            None if setup.routed else setup.pool,
+            setup.pool if setup.received is None else None,
             nonce=setup.nonce,
             ordered=setup.ordered,
             bounds=setup.bounds,
+            place=setup.received or IN_BODY,
         )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Chooser, PayloadPool
+    from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.changes import Change
@@ -435,7 +436,8 @@ class Setup:
     :param timely_bounds: latencies in ns; the progress reports count, by second, the copies that
         took no longer.
     :param timely_seconds: the number of past seconds in these counts.
-    :param routed: a service makes the messages received, so their sizes are its own.
+    :param received: the place of the envelope in the messages of a service, whose sizes are its
+        own; None: the run receives its own messages.
     """
 
     driver: Driver
@@ -454,4 +456,4 @@ class Setup:
     timely_bounds: Sequence[int] = ()
     timely_seconds: int = 0
     delays: Delays | None = None
-    routed: bool = False
+    received: EnvelopePlace | None = None

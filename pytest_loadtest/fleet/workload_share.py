@@ -48,6 +48,7 @@ class WorkloadShare:
         profile = assigned.profile
         self.assigned = assigned
         self._clock = clock
+        self._route = None if profile.route is None else profile.route.route()
         self.pool = profile_pool(profile, assigned.files)
         # Generates the payloads before load runs, not with the first message.
         assert self.pool.filler or self.pool.bodies
@@ -64,7 +65,7 @@ class WorkloadShare:
             ordered=assigned.ordered,
             sources=assigned.sources,
             broker=profile.broker.settings if assigned.target.started else {},
-            route=None if profile.route is None else profile.route.route(),
+            route=self._route,
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
@@ -119,7 +120,7 @@ class WorkloadShare:
                 delays=profile.delays,
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
-                routed=profile.route is not None,
+                received=None if self._route is None else self._route.received,
             )
         )
 

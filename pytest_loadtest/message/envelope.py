@@ -31,7 +31,9 @@ FOREIGN: Final = 1
 CORRUPT: Final = 2
 
 _VERSION: Final = 1
-_MARK: Final = 0x4C50 | _VERSION << 16  # "PL" and the version: the first three bytes
+BEGIN: Final = b"PL" + bytes([_VERSION])
+"""The first bytes of the full form."""
+_MARK: Final = int.from_bytes(BEGIN, "little")
 _COMPACT_MARK: Final = 0x63 | _VERSION << 8  # "c", which begins no full form
 _CHECK: Final = 3  # index of the check among the 32-bit words, in both forms
 # The check's own factor is -(2**32), so that the upper half of the sum over all words is 0 if the
@@ -153,14 +155,17 @@ class Heads:
     kind: NDArray[np.uint8]
 
 
-def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32], nonce: int) -> Heads:
+def decode_heads(heads: NDArray[np.uint8], size: NDArray[np.int32] | None, nonce: int) -> Heads:
     """Read envelopes.
 
     The result shares no memory with ``heads``, because a driver may use its buffer again.
 
     :param heads: ``(n, 32)`` uint8, the first 32 bytes of each payload, zero padded.
-    :param size: bytes of each whole payload.
+    :param size: bytes of each whole payload; None: all envelopes have the full form, because they
+        are not in the payload.
     """
+    if size is None:
+        size = np.full(len(heads), HEAD, np.int32)
     heads = np.ascontiguousarray(heads)
     wide = heads.view(_I64)
     words = heads.view(_U32).astype(np.uint64)

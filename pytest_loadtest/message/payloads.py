@@ -78,9 +78,11 @@ class Filling:
     content: bytes | None
     checksum: bool
 
-    def body(self, size: int, number: int) -> bytes:
-        """Make the body of one payload: the bytes after its head."""
-        head = HEAD if size >= HEAD else COMPACT_HEAD
+    def body(self, size: int, head: int, number: int) -> bytes:
+        """Make the body of one payload: the bytes after its head.
+
+        :param head: bytes of the head.
+        """
         tail = CHECKSUM if self.checksum else 0
         length = size - head - tail
         # the file fills no payload of a stage with another size
@@ -158,17 +160,21 @@ class PayloadPool:
 
         Made at the first access: a plan needs sizes only.
         """
-        return tuple(map(self.filling.body, self.sizes.tolist(), count()))
+        return tuple(map(self.filling.body, self.sizes.tolist(), self.head_size.tolist(), count()))
 
     @cached_property
     def head_size(self) -> NDArray[np.uint8]:
-        """The bytes of each payload's envelope: 16 if the payload is shorter than 32, else 32."""
+        """The bytes of the envelope in each payload: 16 if the payload is shorter than 32, else 32;
+        0 if it is not in the body.
+        """
+        if self.place.outside:
+            return np.zeros(len(self.sizes), np.uint8)
         return np.where(self.sizes < HEAD, COMPACT_HEAD, HEAD).astype(np.uint8)
 
     @cached_property
     def compact(self) -> bool:
         """True if any payload has the compact envelope."""
-        return bool((self.sizes < HEAD).any())
+        return bool((self.head_size == COMPACT_HEAD).any())
 
     @cached_property
     def marks(self) -> NDArray[np.uint32]:
@@ -313,7 +319,7 @@ def build_pool(
         counts[0] = max(per_bucket, pool_size)
     check_payload_count(counts, per_bucket, MAX_PAYLOADS)
 
-    limits = SizeLimits(CHECKSUM if checksum else 0, max_size)
+    limits = SizeLimits(CHECKSUM if checksum else 0, max_size, enveloped=not place.outside)
     sizes: list[int] = []
     payloads: list[int] = []
     for bucket, most in zip(union, counts, strict=True):
@@ -462,16 +468,21 @@ def whole_payloads(
 ) -> list[bytes]:
     """Return whole payloads, for clients that take one message at a time.
 
+    An envelope outside of bodies is in ``carried_values`` of the same heads.
+
     :param heads: from ``envelope.encode_heads``.
     :param key: as in a burst.
     """
     if pool.filler is not None:
         return pool.filler.messages(heads, payload, key)
+    bodies: list[bytes] = pool.body_column.take(payload).tolist()
+    if pool.place.outside:
+        return bodies
     fronts = heads.view(_HEAD).ravel().tolist()
     if pool.compact:
         head_sizes = pool.head_size[payload].tolist()
         fronts = [front[:size] for front, size in zip(fronts, head_sizes, strict=True)]
-    return list(map(add, fronts, pool.body_column.take(payload).tolist()))
+    return list(map(add, fronts, bodies))
 
 
 class TopicChooser:

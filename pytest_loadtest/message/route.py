@@ -13,6 +13,8 @@ from pytest_loadtest.values.records import record
 
 TOPIC: Final = "{topic}"
 """Stands for the number of the topic in the names of a route."""
+PROPERTY: Final = "loadtest"
+"""The name of the property that has a token."""
 _JSON: Final = "json:"
 
 
@@ -23,6 +25,10 @@ class Carrier(StrEnum):
     """The beginning of the body, in binary form."""
     JSON = "json"
     """A field of the body, which is JSON, as a token."""
+    PROPERTIES = "properties"
+    """A message property of Pulsar, or a user property of MQTT 5: :data:`PROPERTY`, as a token."""
+    CORRELATION_DATA = "correlationData"
+    """The correlation data of MQTT 5, in binary form."""
 
 
 @record
@@ -35,26 +41,34 @@ class EnvelopePlace:
     carrier: Carrier
     pointer: Pointer = ()
 
+    @property
+    def outside(self) -> bool:
+        """True if the envelope is not in the body."""
+        return self.carrier in _OUTSIDE
+
     def __str__(self) -> str:
         if self.carrier is Carrier.JSON:
             return _JSON + format_pointer(self.pointer)
         return self.carrier
 
 
+_OUTSIDE: Final = (Carrier.PROPERTIES, Carrier.CORRELATION_DATA)
+_WITHOUT_POINTER: Final = (Carrier.BODY, *_OUTSIDE)
 IN_BODY: Final = EnvelopePlace(carrier=Carrier.BODY)
 """The place without a route."""
 
 
 def parse_place(text: str) -> EnvelopePlace:
-    """Read a place as in a profile: ``body``, or ``json:/meta/ref``.
+    """Read a place as in a profile: a field of JSON, as in ``json:/meta/ref``, or a carrier.
 
     :raises ValueError: anything else.
     """
     if text.startswith(_JSON):
         return EnvelopePlace(carrier=Carrier.JSON, pointer=parse_pointer(text.removeprefix(_JSON)))
-    if text == Carrier.BODY:
-        return IN_BODY
-    raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or body")
+    if text in _WITHOUT_POINTER:
+        return EnvelopePlace(carrier=Carrier(text))
+    others = ", ".join(_WITHOUT_POINTER)
+    raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or {others}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +86,11 @@ class Route:
     output: tuple[str, ...]
     sent: EnvelopePlace = IN_BODY
     received: EnvelopePlace = IN_BODY
+
+    @property
+    def places(self) -> dict[str, EnvelopePlace]:
+        """The places of both directions, by their keys in the profile."""
+        return {"in": self.sent, "out": self.received}
 
     def input_name(self, topic: int) -> str:
         """Return the name of the topic that producers of this topic send to."""

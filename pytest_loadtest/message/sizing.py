@@ -75,11 +75,13 @@ class SizeLimits:
     """The sizes that can be sent: with room for head and ``tail`` bytes of checksum, and not above
     the target's limit.
 
-    ``moved`` counts the sizes that had to be changed.
+    :param enveloped: bodies begin with the envelope.
+    :ivar moved: number of the sizes that had to be changed.
     """
 
-    def __init__(self, tail: int, max_size: int | None) -> None:
+    def __init__(self, tail: int, max_size: int | None, *, enveloped: bool = True) -> None:
         self._tail = tail
+        self._enveloped = enveloped
         self._max = max_size
         self.moved = 0
 
@@ -93,8 +95,9 @@ class SizeLimits:
             last = min(last, self._max)
         compact = max(low, COMPACT_HEAD + self._tail), min(last, HEAD - 1)
         full = max(low, HEAD + self._tail), last
+        possible = [compact, full] if self._enveloped else [(max(low, 1), last)]
         candidates = []
-        for lowest, highest in (compact, full):
+        for lowest, highest in possible:
             if lowest <= highest:
                 candidates.append(min(max(size, lowest), highest))
         if not candidates:
@@ -120,6 +123,8 @@ class SizeLimits:
     def _reason(self, low: int) -> str:
         if self._max is not None and low > self._max:
             return f"the target takes at most {self._max} bytes"
+        if not self._enveloped:
+            return "a message has a byte at least"
         tail = f" and the checksum {self._tail}" if self._tail else ""
         return (
             f"the envelope takes {COMPACT_HEAD} bytes"

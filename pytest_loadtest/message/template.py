@@ -222,16 +222,17 @@ def example_of(pattern: Pattern) -> bytes:
     return pattern.filled({**values, HEADS: b"", TOKENS: _NO_TOKEN, "intended": _EPOCH})
 
 
-def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
+def check_pattern(pattern: Pattern, text: str, name: str, place: EnvelopePlace) -> None:
     """Check where a pattern has its envelope.
 
-    :param name: the template's, for errors.
+    :param text: the template. :param name: its file, for errors.
     :raises UsageError: it has none, or has it elsewhere, or is no JSON.
     """
-    if place.carrier is Carrier.BODY:
+    if place.carrier is not Carrier.JSON:
         if TOKENS in pattern.fields:
-            needed = 'route: {envelope: "json:/meta/ref"}'
-            raise UsageError(f"{name}: has {{{{ envelope }}}}, which needs {needed}")
+            why = f"has {{{{ envelope }}}}, and the envelope is in {place}"
+            remedy = 'remove it, or write route: {envelope: {in: "json:/meta/ref"}}'
+            raise UsageError(f"{name}:{_token_line(text)}: {why}: {remedy}")
         return
     example = example_of(pattern)
     try:
@@ -239,7 +240,16 @@ def check_pattern(pattern: Pattern, name: str, place: EnvelopePlace) -> None:
     except ValueError as error:
         raise UsageError(f"{name}: renders no JSON ({error}): {excerpt(example)}") from None
     if field_at(document, place.pointer) != _NO_TOKEN.decode() or TOKENS not in pattern.fields:
-        raise UsageError(f"{name}: {place} is not {{{{ envelope }}}}: {excerpt(example)}")
+        why = f"{place} is not {{{{ envelope }}}}"
+        raise UsageError(f"{name}:{_token_line(text)}: {why}: {excerpt(example)}")
+
+
+def _token_line(text: str) -> int:
+    """Return the first line of a template that has the token, 1 without one."""
+    import jinja2
+
+    names = jinja2.Environment().parse(text).find_all(jinja2.nodes.Name)
+    return min([each.lineno for each in names if each.name == TOKENS], default=1)
 
 
 def excerpt(message: bytes) -> str:

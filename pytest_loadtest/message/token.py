@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX: Final = b"~lt1~"
-_DIGITS: Final = 43  # of 32 bytes in base64: 256 bits in digits of 6
-TOKEN: Final = len(PREFIX) + _DIGITS
+DIGITS: Final = 43  # of 32 bytes in base64: 256 bits in digits of 6
+TOKEN: Final = len(PREFIX) + DIGITS
 """Bytes of a token."""
 
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _VALUES: Final = np.zeros(256, np.uint8)
 _VALUES[np.frombuffer(_ALPHABET, np.uint8)] = np.arange(64)
-_NOTHING: Final = bytes(_DIGITS)
+_NOTHING: Final = bytes(DIGITS)
 
 Pointer = tuple[str, ...]
 """The names of the members that lead to a field of JSON, from the outermost."""
@@ -65,14 +65,26 @@ def field_at(document: object, pointer: Pointer) -> object:
 
 def encode_tokens(heads: NDArray[np.uint8]) -> list[bytes]:
     """Return the tokens of envelopes. :param heads: ``(n, 32)`` uint8."""
+    digits = _encode_digits(heads)
+    starts = range(0, len(digits), DIGITS + 1)
+    return [PREFIX + digits[start : start + DIGITS] for start in starts]
+
+
+def token_columns(heads: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the tokens of envelopes as ``(n, 48)`` uint8. :param heads: ``(n, 32)`` uint8."""
+    tokens = np.empty((len(heads), TOKEN), np.uint8)
+    tokens[:, : len(PREFIX)] = np.frombuffer(PREFIX, np.uint8)
+    digits = np.frombuffer(_encode_digits(heads), np.uint8).reshape(len(heads), DIGITS + 1)
+    tokens[:, len(PREFIX) :] = digits[:, :DIGITS]
+    return tokens
+
+
+def _encode_digits(heads: NDArray[np.uint8]) -> bytes:
     # 33 bytes are 44 digits: with one more byte for each envelope all are encoded in one call, and
-    # the last digit of each, which has only bits of that byte, is cut off.
+    # the last digit of each, which has only bits of that byte, is cut off by the caller.
     padded = np.zeros((len(heads), HEAD + 1), np.uint8)
     padded[:, :HEAD] = heads
-    digits = binascii.b2a_base64(padded.tobytes(), newline=False).translate(_TO_URL)
-    width = _DIGITS + 1
-    starts = range(0, len(digits), width)
-    return [PREFIX + digits[start : start + _DIGITS] for start in starts]
+    return binascii.b2a_base64(padded.tobytes(), newline=False).translate(_TO_URL)
 
 
 def decode_digits(digits: Sequence[bytes]) -> NDArray[np.uint8]:
@@ -84,15 +96,28 @@ def decode_digits(digits: Sequence[bytes]) -> NDArray[np.uint8]:
         is zeros.
     """
     joined = b"".join([each or _NOTHING for each in digits])
-    values = _VALUES[np.frombuffer(joined, np.uint8).reshape(len(digits), _DIGITS)]
+    return decode_columns(np.frombuffer(joined, np.uint8).reshape(len(digits), DIGITS))
+
+
+def decode_columns(digits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the envelopes of tokens as :func:`decode_digits`. :param digits: ``(n, 43)`` uint8."""
+    values = _VALUES[digits]
     # four digits of 6 bits are three bytes: aaaaaabb bbbbcccc ccdddddd
-    quads = np.zeros((len(digits), (_DIGITS + 1) // 4, 4), np.uint8)
-    quads.reshape(len(digits), _DIGITS + 1)[:, :_DIGITS] = values
+    quads = np.zeros((len(digits), (DIGITS + 1) // 4, 4), np.uint8)
+    quads.reshape(len(digits), DIGITS + 1)[:, :DIGITS] = values
     octets = np.empty((*quads.shape[:2], 3), np.uint8)
     octets[:, :, 0] = quads[:, :, 0] << 2 | quads[:, :, 1] >> 4
     octets[:, :, 1] = quads[:, :, 1] << 4 | quads[:, :, 2] >> 2
     octets[:, :, 2] = quads[:, :, 2] << 6 | quads[:, :, 3]
     return np.ascontiguousarray(octets.reshape(len(digits), HEAD + 1)[:, :HEAD])
+
+
+def token_digits(value: bytes) -> bytes:
+    """Return the 43 characters of a token; empty if it is none."""
+    if not value.startswith(PREFIX):
+        return b""
+    # A token cut short is filled up, so that the envelope's check finds the damage.
+    return value[len(PREFIX) : TOKEN].ljust(DIGITS, b"A")
 
 
 class TokenReader:
@@ -119,8 +144,8 @@ class TokenReader:
             if at < 0:
                 return b""
             self._offset = at - start
-        # A token cut short is filled up, so that the envelope's check finds the damage.
-        return data[at + len(PREFIX) : min(at + TOKEN, end)].ljust(_DIGITS, b"A")
+        # As in token_digits, without a call for each message.
+        return data[at + len(PREFIX) : min(at + TOKEN, end)].ljust(DIGITS, b"A")
 
     def _find(self, data: bytes, start: int, end: int) -> int:
         """Return the position of the token, -1 without one."""

@@ -265,7 +265,8 @@ def own_part_tables(
     :param part: ns, of each value.
     :param rows: see :func:`latency_tables`.
     """
-    affected = np.flatnonzero(part)
+    # A value below 0, of a clock that was set, has no part.
+    affected = np.flatnonzero(part > 0)
     # Fast path: no message of most blocks was delayed by a pause.
     if not len(affected):
         return

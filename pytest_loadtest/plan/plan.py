@@ -261,7 +261,7 @@ def _rendered_pool(
         seed = draws.subkey(profile.seed, number)
         rendered = render_template(text, named, seed=seed, count=payload.pool)
         for pattern in rendered:
-            check_pattern(pattern, named, place)
+            check_pattern(pattern, text, named, place)
         if place.carrier is Carrier.BODY:
             rendered = tuple(map(with_head, rendered))
         patterns[named] = rendered

@@ -64,7 +64,10 @@ def _smallest(profile: Profile) -> Iterator[Problem]:
     if size is None:
         return
     head = COMPACT_HEAD if size < HEAD else HEAD
-    if size < COMPACT_HEAD:
+    if profile.sent_place.outside:
+        if size == 0:
+            yield Problem(("messageSize",), "messageSize: 0 B is no message", "write 1 or more")
+    elif size < COMPACT_HEAD:
         message = f"messageSize: {size} B is below the {COMPACT_HEAD} B of the smallest envelope"
         yield Problem(("messageSize",), message, f"write {COMPACT_HEAD} or more")
     elif profile.checksum and size < head + CHECKSUM:
@@ -80,6 +83,8 @@ def _sendable(profile: Profile) -> Iterator[Problem]:
     A drawn size is moved to the nearest possible one, but not out of its range.
     """
     least = COMPACT_HEAD + (CHECKSUM if profile.checksum else 0)
+    if profile.sent_place.outside:
+        least = 1
     limit = _limit(profile)
     for sizes in traffic.distributions(profile):
         for bucket in sizes.buckets:

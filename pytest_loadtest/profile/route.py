@@ -15,6 +15,7 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile import traffic
 from pytest_loadtest.profile.fields import spelling
+from pytest_loadtest.profile.model import choose_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,6 +146,26 @@ def _client(profile: Profile) -> Iterator[Problem]:
         yield Problem(("payload",), message, remedy, at_key=True)
 
 
+def _places(profile: Profile) -> Iterator[Problem]:
+    """Reject places of the envelope that messages of the driver do not have."""
+    if profile.route is None:
+        return
+    kind = profile.driver.kind
+    known = kind.clients[choose_client(profile).client].envelopes
+    if not known:
+        return
+    for key, place in profile.route.route().places.items():
+        if place.carrier in known:
+            continue
+        able = []
+        for other in kinds().values():
+            if any(place.carrier in client.envelopes for client in other.clients.values()):
+                able.append(f"driver: {{name: {other.name}}}")
+        message = f"route.envelope.{key}: messages of {kind.label} have no {place}"
+        remedy = f"write {' or '.join(known)}, or {' or '.join(able)}"
+        yield Problem(("route", "envelope", key), message, remedy)
+
+
 def _templates(profile: Profile) -> Iterator[Problem]:
     payload = profile.payload
     if payload is None:
@@ -190,6 +211,7 @@ CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (
     _names,
     _excluded,
     _client,
+    _places,
     _templates,
     _sizes,
 )

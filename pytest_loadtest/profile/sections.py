@@ -382,8 +382,9 @@ class EnvelopeSection(Section):
     """The places of envelopes, which the service copies from its input to its output."""
 
     in_: PlaceText = Field(default=Carrier.BODY.value, alias="in")
-    """In messages to the service: json:/meta/ref, a token in this field of JSON; or body, the
-    binary envelope at the beginning (default)."""
+    """In messages to the service: json:/meta/ref, a token in this field of JSON; properties, a
+    token in the property loadtest (Pulsar, MQTT 5); correlationData, in binary form (MQTT 5); or
+    body, in binary form at its beginning (default)."""
     out: PlaceText = Carrier.BODY.value
     """In messages of the service: likewise."""
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_loadtest.drivers.base import DriverFacts
+    from pytest_loadtest.message.route import Route
     from pytest_loadtest.plan.aggregation import Aggregation
     from pytest_loadtest.plan.hosts import HostShare
     from pytest_loadtest.plan.needs import Needs
@@ -88,11 +89,22 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     if route is not None:
         outputs = " or ".join(route.output)
         rows.append(("route", f"{route.input} through the service under test to {outputs}"))
+        rows.append(("envelope", _envelope(plan.profile, route.route())))
     if plan.example:
         rows.append(("message", plan.example))
     if plan.turns is not None:
         rows.append(("skew", _skew(plan.turns.weights.tolist(), plan.topology.topics)))
     return rows
+
+
+def _envelope(profile: Profile, route: Route) -> str:
+    added = profile.driver.kind.clients[choose_client(profile).client].envelopes
+    places = []
+    for direction, place in route.places.items():
+        size = added[place.carrier]
+        beside = f" ({size} B beside the body)" if size else ""
+        places.append(f"{direction} {place}{beside}")
+    return ", ".join(places)
 
 
 def _skew(turns: list[int], topics: int) -> str:

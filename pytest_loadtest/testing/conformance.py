@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message import envelope
+from pytest_loadtest.message.route import Carrier, Route, parse_place
 from pytest_loadtest.testing.rig import (
     Rig,
     Subject,
@@ -21,6 +22,7 @@ from pytest_loadtest.testing.rig import (
     expect_acked,
     expect_received,
     mixed_pool,
+    placed_pool,
     plain_pool,
     rig,
     select_messages,
@@ -420,6 +422,25 @@ def check_existing_topic(subject: Subject) -> None:
         )
 
 
+def check_envelopes(subject: Subject) -> None:
+    """A driver that tests services writes and reads envelopes in each place that it names.
+
+    One topic is input and output, so that the run receives what it sends.
+    """
+    for carrier in subject.envelopes:
+        place = parse_place("json:/meta/ref" if carrier == Carrier.JSON else carrier)
+        topic = f"{subject.existing or 'kit'}-{carrier}"
+        route = Route(input=topic, output=(topic,), sent=place, received=place)
+        with rig(subject, placed_pool(place), route=route) as r:
+            burst = r.send(200)
+            r.until(partial(_has_all, r, 200), f"acked and received with the envelope in {place}")
+            expect_received(r, r.places[0], burst, subject.ordered)
+
+
+def _has_all(r: Rig, count: int) -> bool:
+    return r.acked >= count and r.copies >= count
+
+
 def check_producers_alone(subject: Subject) -> None:
     """A run without consumers works."""
     with rig(subject, subscriptions=0) as r:
@@ -481,6 +502,7 @@ DRIVER_CHECKS: Final = (
     check_detach_while_paused,
     check_attach_again,
     check_existing_topic,
+    check_envelopes,
     check_producers_alone,
     check_consumers_alone,
     check_close,

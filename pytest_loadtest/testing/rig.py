@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import Driver
     from pytest_loadtest.message.envelope import Heads
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.route import EnvelopePlace, Route
 
     Positions = NDArray[np.int64]
 
@@ -61,6 +62,8 @@ class Subject:
     :param ordered: messages of one stream arrive in order at a single consumer.
     :param existing: name of a topic that exists at the target independently of any run; None:
         existing topics are not checked.
+    :param envelopes: the parts of a message in which the driver writes and reads envelopes, as in
+        :attr:`~pytest_loadtest.kinds.kind.Client.envelopes`. Empty: it does not test services.
     :param deadline: ns that a check waits for an answer before it fails.
     """
 
@@ -72,6 +75,7 @@ class Subject:
     partitions: int = 1
     ordered: bool = True
     existing: str | None = None
+    envelopes: Sequence[str] = ()
     deadline: int = 30 * SECOND
 
 
@@ -271,9 +275,10 @@ class Rig:
 
     def heads(self, place: int) -> Heads:
         """Return the decoded envelopes that the consumer at one place received."""
-        return envelope.decode_heads(
-            self.column(place, "heads"), self.column(place, "size").astype(np.int32), self.nonce
-        )
+        sizes = None
+        if not self.pool.place.outside:
+            sizes = self.column(place, "size").astype(np.int32)
+        return envelope.decode_heads(self.column(place, "heads"), sizes, self.nonce)
 
 
 def _concatenated(
@@ -449,6 +454,27 @@ def mixed_pool() -> PayloadPool:
     )
 
 
+def placed_pool(place: EnvelopePlace) -> PayloadPool:
+    """Return payloads of three sizes up to 40 KiB, and of one byte if the envelope is not in it."""
+    edges = [(100, 300), (1024, 4096), (16 * 1024, 64 * 1024)]
+    if place.outside:
+        edges.append((1, 2))
+    buckets = [
+        payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges
+    ]
+    return payloads.build_pool(
+        buckets=buckets,
+        message_size=None,
+        randomized=True,
+        random_ratio=0.5,
+        file_content=None,
+        seed=1,
+        checksum=False,
+        max_size=None,
+        place=place,
+    )
+
+
 def context_of(
     subject: Subject, pool: PayloadPool, run: str | None = None, name: str | None = None
 ) -> DriverContext:
@@ -488,6 +514,7 @@ def rig(
     name: str | None = None,
     topics: int = 1,
     joining: int = 0,
+    route: Route | None = None,
 ) -> Iterator[Rig]:
     """Open one driver for a whole run; close it and clean up at the end.
 
@@ -500,6 +527,7 @@ def rig(
     :param name: existing topic to use; None: the run creates its topics.
     :param joining: number of consumers of each subscription that can be attached later; these are
         its last ones.
+    :param route: the topics of a service, which have no partitions; None: those of a broker alone.
     """
     context = context_of(subject, pool or plain_pool(), run, name)
     own = range(streams) if isinstance(streams, int) else streams
@@ -511,8 +539,9 @@ def rig(
         producers=of_each_topic,
         subscriptions=subscriptions,
         consumers=all_consumers,
+        partitions=subject.partitions if route is None else 1,
     )
-    driver = subject.driver(replace(context, topology=topology))
+    driver = subject.driver(replace(context, topology=topology, route=route))
     try:
         driver.prepare()
         opened = Rig(driver, topology, context.pool, context.nonce, subject.deadline, own)

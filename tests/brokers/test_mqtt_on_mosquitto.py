@@ -30,6 +30,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, TargetAddress
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
 from pytest_loadtest.drivers.mqtt.base import MqttDriverBase
+from pytest_loadtest.drivers.mqtt.kind import KIND
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.options import topic_name
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
@@ -114,6 +115,7 @@ def broker(
         yield running
 
 
+ENVELOPES = {"5": tuple(KIND.clients["native"].envelopes), "3.1.1": ("body", "json")}
 on_mosquitto = pytest.mark.parametrize("broker", ["mosquitto"], indirect=True)
 """For what only mosquitto does."""
 
@@ -246,6 +248,7 @@ def test_keeps_the_promises_of_a_driver(
             shared=shared,
             window=20 if qos else None,
             existing=f"plant/{version}/{qos}",
+            envelopes=ENVELOPES[version],
         )
     )
 

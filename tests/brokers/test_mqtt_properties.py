@@ -15,14 +15,16 @@ from pytest_loadtest import brokers
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
+from pytest_loadtest.drivers.mqtt.kind import KIND
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.route import Route, parse_place
 from pytest_loadtest.testing import Subject
-from pytest_loadtest.testing.rig import rig
+from pytest_loadtest.testing.rig import expect_received, placed_pool, rig
 from pytest_loadtest.wire.mqtt import packets
-from pytest_loadtest.wire.mqtt.fields import FieldReader
+from pytest_loadtest.wire.mqtt.fields import FieldReader, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,6 +107,33 @@ def test_user_properties_arrive(
     visitor.disconnect()
     assert arrived == [("loadtest/props/0", PAIRS)] * 3
     assert facts["userProperties"] == "2, 80 bytes in each message"
+
+
+@pytest.mark.parametrize("place", ["properties", "correlationData"])
+def test_an_envelope_is_a_property_besides_others(
+    subject: Callable[..., Subject],
+    published: list[tuple[BrokerSocket, packets.Publish]],
+    place: str,
+) -> None:
+    """It comes with the run's user properties and alias, and adds the bytes that the plan names."""
+    made = subject(userProperties=2, topicAliasMaximum=5)
+    found = parse_place(place)
+    with rig(
+        made, placed_pool(found), route=Route(input="p", output=("p",), sent=found, received=found)
+    ) as r:
+        burst = r.send(20)
+        r.until(lambda: r.copies >= 20, "received")
+        expect_received(r, r.places[0], burst, ordered=True)
+        assert r.driver.facts().applied["userProperties"].startswith("2, ")
+    added = set()
+    for _, packet in published:
+        others = {"user_property": PAIRS}
+        if "topic_alias" in packet.properties:
+            others["topic_alias"] = packet.properties["topic_alias"]
+        assert packet.properties["user_property"][:2] == PAIRS
+        added.add(len(encode_properties(packet.properties)) - len(encode_properties(others)))
+    # The length of the properties may take a byte more.
+    assert added <= {KIND.clients["native"].envelopes[place] + more for more in (0, 1)}
 
 
 def _listen(client: paho.Client, done: Callable[[], bool]) -> None:

@@ -25,6 +25,7 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.base import Burst, TargetAddress
 from pytest_loadtest.drivers.pulsar import embedded
+from pytest_loadtest.drivers.pulsar.kind import KIND
 from pytest_loadtest.drivers.pulsar.library import client as client_module
 from pytest_loadtest.drivers.pulsar.library.driver import PulsarDriver
 from pytest_loadtest.drivers.pulsar.names import RunNames
@@ -32,9 +33,10 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import payloads
+from pytest_loadtest.message.route import Route, parse_place
 from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
-from pytest_loadtest.testing.rig import context_of, plain_pool
+from pytest_loadtest.testing.rig import context_of, expect_received, placed_pool, plain_pool
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -115,6 +117,7 @@ def subject(broker: brokers.Broker, partitions: int = 1, **settings: Any) -> Sub
         partitions=partitions,
         window=WINDOW * partitions,
         ordered=partitions == 1,
+        envelopes=tuple(KIND.clients["native"].envelopes),
     )
 
 
@@ -156,6 +159,37 @@ def test_promises_on_the_stand_in(small: brokers.Broker) -> None:
     for check in [check for check in DRIVER_CHECKS if check.__name__ not in leaving]:
         shared = subject(small, subscription_type="Shared", receiver_queue_size=10)
         check(replace(shared, ordered=False, existing="persistent://public/default/kept"))
+
+
+@both
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"batching_enabled": False},
+        {"batching_max_messages": 7, "compression": "LZ4"},
+        {"batching_enabled": False, "chunking_enabled": True, "compression": "ZSTD"},
+        {"subscription_type": "Key_Shared", "batching_max_messages": 7},
+    ],
+    ids=["single", "compressed", "chunking", "keys"],
+)
+@pytest.mark.usefixtures("broker")
+class TestProperties:
+    pytestmark = real
+
+    def test_envelopes_in_properties_arrive(
+        self, broker: brokers.Broker, given: dict[str, Any]
+    ) -> None:
+        """As one message in an entry, in batches, in chunks, and with keys."""
+        made = subject(broker, **given)
+        place = parse_place("properties")
+        name = f"persistent://public/default/{secrets.token_hex(4)}"
+        route = Route(input=name, output=(name,), sent=place, received=place)
+        with rig(made, placed_pool(place), route=route) as r:
+            with_keys = "subscription_type" in given
+            burst = keyed(r, 90, keys=20) if with_keys else r.burst(90)
+            r.finish(burst)
+            r.until(lambda: r.acked >= 90 and r.copies >= 90, "acked and received")
+            expect_received(r, r.places[0], burst, ordered=not with_keys)
 
 
 # the run's namespace

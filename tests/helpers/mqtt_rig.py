@@ -116,7 +116,9 @@ class FakeConnection:
     def __post_init__(self) -> None:
         self.client = SimpleNamespace(publish=self._publish, released_again=frozenset())
 
-    def _publish(self, topic: str, message: bytes, qos: int, retain: bool) -> SimpleNamespace:
+    def _publish(
+        self, topic: str, message: bytes, qos: int, retain: bool, value: bytes | None
+    ) -> SimpleNamespace:
         full = len(self.published) == self.refuse
         self.published.append(message)
         self.unsent += self.grows

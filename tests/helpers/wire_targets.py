@@ -71,7 +71,8 @@ def _mqtt(version: int) -> Target:
             start, turn = start + sizes[turn % len(sizes)], turn + 1
             used, came, *more = read_packets(rest, version)
             messages += [
-                (qos, dup, packet_id, rest[begin:end]) for qos, dup, packet_id, begin, end in came
+                (qos, dup, packet_id, rest[begin:end])
+                for qos, dup, packet_id, _, begin, end in came
             ]
             assert all(begin <= end <= used <= len(rest) for *_, begin, end in came)
             answers, others, rest = answers + more[0], others + more[1], rest[used:]

@@ -46,6 +46,17 @@ def test_a_coarser_bucket_is_the_one_that_the_value_lies_in(values: list[int]) -
     )
 
 
+def test_a_value_below_0_has_no_part_of_the_generator() -> None:
+    """As in the definitions. A clock that was set makes such values."""
+    values = np.array([-5, 0, 7], np.int64)
+    part = np.minimum(3, values)
+    rows = {"second": np.zeros(3, np.int64)}
+    found = kernel.own_part_tables("spread", values, part, rows, make_run())
+    counts = [int(table["n"].sum()) for _, table in found if "n" in table]
+    assert counts
+    assert set(counts) == {1}
+
+
 def merged(rows: dict[str, Any], kind: str, runs: list[Any], block: int) -> dict[str, Any]:
     """All tables of a kind, from blocks of rows."""
     how = {"sent": kernel.sent_tables, "received": kernel.received_tables}[kind]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import paho.mqtt.client as mqtt
 import pytest
 from cached_jars import require_jars
 from running import running
@@ -13,7 +16,11 @@ from running import running
 from pytest_loadtest import brokers
 from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.mqtt import mosquitto
+from pytest_loadtest.drivers.mqtt.paho.client import carried_value
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
+from pytest_loadtest.message.carried import carried_heads
+from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.route import Carrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +37,7 @@ topics: 4
 route:
   input: shop/orders/{{topic}}
   output: shop/confirmed/{{topic}}
-  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+  envelope: {envelope}
 {size}
 producerRate: 500
 testDuration: 4s
@@ -72,9 +79,10 @@ def write(
     client: str = "native",
     drain: str = "1min",
     size: str = "messageSize: 300",
+    envelope: str = '{in: "json:/meta/ref", out: "json:/order/ref"}',
     faults: tuple[str, ...] = (),
 ) -> None:
-    text = PROFILE.format(url=url, client=client, drain=drain, size=size)
+    text = PROFILE.format(url=url, client=client, drain=drain, size=size, envelope=envelope)
     project.write("profiles/orders.yaml", text)
     test = TEST.format(service=str(EXAMPLE / "orders_mqtt.py"), faults=faults)
     project.write("test_orders.py", test)
@@ -102,6 +110,103 @@ def test_what_the_service_loses_and_doubles_is_counted_exactly(
     assert document["verdict"]["outcome"] == "missed"
     counts = document["measurements"]["counts"]
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
+
+
+OUTSIDE = pytest.mark.parametrize("envelope", ["properties", "correlationData"])
+
+
+@OUTSIDE
+@pytest.mark.parametrize("client", ["native", "library"])
+def test_an_envelope_outside_of_the_body_goes_through_a_service(
+    project: Project, url: str, client: str, envelope: str
+) -> None:
+    """The template has no token; what the service loses and doubles is counted exactly."""
+    faults = ("--lose", "500", "--double", "700")
+    size = "payload: {template: order.json}"
+    write(project, url, client=client, drain="3s", size=size, envelope=envelope, faults=faults)
+    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
+    finished = project.run("-n2")
+    assert finished.ret == 1, finished.out
+    document = finished.documents["test_orders"]
+    counts = document["measurements"]["counts"]
+    assert (counts["received"], counts["lost"], counts["duplicates"]) == (1996, 4, 2)
+    assert (counts["foreign"], counts["corrupt"]) == (0, 0)
+    assert document["plan"]["meanSize"] == len('{"meta": {"ref": ') + 13 + len("}}")
+
+
+@OUTSIDE
+def test_orders_that_take_longer_and_overtake_each_other_are_counted(
+    project: Project, url: str, envelope: str
+) -> None:
+    """25 ms more for every 100th order: with one thread it is slow, with two it is out of order."""
+    size = "payload: {template: order.json}"
+    write(project, url, size=size, envelope=envelope, faults=("--slow", "100"))
+    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
+    slow = project.run("-n2").documents["test_orders"]["measurements"]
+    assert (slow["counts"]["lost"], slow["counts"]["outOfOrder"]) == (0, 0)
+    assert slow["latencies"]["endToEnd"]["maximum"] >= 25_000_000
+    write(project, url, size=size, envelope=envelope, faults=("--slow", "100", "--threads", "2"))
+    with visitor(url) as confirmed:
+        overtaken = project.run("-n2").documents["test_orders"]["measurements"]["counts"]
+    assert (overtaken["lost"], overtaken["duplicates"]) == (0, 0)
+    assert overtaken["outOfOrder"] == late(confirmed) > 0
+
+
+@contextmanager
+def visitor(url: str) -> Iterator[list[bytes]]:
+    """Collect the envelopes of all confirmations, in the order in which the broker sends them."""
+    values: list[bytes] = []
+    subscribed = threading.Event()
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+
+    def on_message(_client: object, _data: object, message: mqtt.MQTTMessage) -> None:
+        values.append(
+            carried_value(message.properties, Carrier.PROPERTIES)
+            or carried_value(message.properties, Carrier.CORRELATION_DATA)
+        )
+
+    client.on_message = on_message
+    client.on_subscribe = lambda *_: subscribed.set()
+    client.on_connect = lambda *_: client.subscribe("shop/confirmed/+", qos=1)
+    host, _, port = url.removeprefix("mqtt://").partition(":")
+    client.connect(host, int(port))
+    client.loop_start()
+    assert subscribed.wait(30)
+    yield values
+    client.disconnect()
+    client.loop_stop()
+
+
+def late(values: list[bytes]) -> int:
+    """Return the number of messages that come after a later one of their stream."""
+    carrier = Carrier.CORRELATION_DATA if len(values[0]) == HEAD else Carrier.PROPERTIES
+    heads = carried_heads(carrier, values)
+    latest: dict[int, int] = {}
+    count = 0
+    for stream, seq in zip(
+        heads.view("<u4")[:, 2].tolist(), heads.view("<u8")[:, 2].tolist(), strict=True
+    ):
+        count += seq < latest.get(stream, -1)
+        latest[stream] = max(seq, latest.get(stream, -1))
+    return count
+
+
+def test_the_plan_says_where_the_envelope_travels(project: Project, url: str) -> None:
+    write(project, url, envelope="{in: correlationData, out: properties}")
+    finished = project.run("--load-plan")
+    places = "in correlationData (35 B beside the body), out properties (61 B beside the body)"
+    assert places in finished.out
+
+
+def test_a_template_with_a_token_that_travels_elsewhere_is_an_error_before_load(
+    project: Project, url: str
+) -> None:
+    write(project, url, size="payload: {template: order.json}", envelope="properties")
+    project.write("profiles/order.json", '{"n": {{ seq }},\n "ref": "{{ envelope }}"}')
+    finished = project.run("-n2")
+    assert finished.ret == 1
+    where = "order.json:2: has {{ envelope }}, and the envelope is in properties: remove it"
+    assert where in finished.out
 
 
 FAULTS = """\
@@ -135,7 +240,13 @@ def test_orders_that_are_overtaken_or_slow_are_missed_and_nothing_else(
     slo = "slo: {{endToEndLatency: {{p50: 30s, p98.5: 24ms}}, outOfOrder: 0,"
     text = PROFILE.replace("slo: {{", slo).replace("outOfOrder: 0, throughput", "throughput")
     for name in ("overtaking", "slow"):
-        written = text.format(url=url, client="native", drain="1min", size="messageSize: 300")
+        written = text.format(
+            url=url,
+            client="native",
+            drain="1min",
+            size="messageSize: 300",
+            envelope='{in: "json:/meta/ref", out: "json:/order/ref"}',
+        )
         project.write(f"profiles/{name}.yaml", written)
     project.write("test_orders.py", FAULTS.format(service=str(EXAMPLE / "orders_mqtt.py")))
     finished = project.run("-n2")
@@ -237,7 +348,7 @@ def test_the_load_test_of_the_example_starts_broker_and_service(project: Project
     """As its README says, with a shorter load."""
     shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
     options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    finished = project.run("loadtests/", "-n2", *options)
+    finished = project.run("loadtests/test_orders.py", "-n2", *options)
     assert finished.ret == 0, finished.out
     counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
     assert (counts["sent"], counts["received"]) == (2000, 2000)
@@ -249,7 +360,7 @@ topics: 4
 route:
   input: orders-{{topic}}
   output: confirmed-{{topic}}
-  envelope: {{in: "json:/meta/ref", out: "json:/order/ref"}}
+  envelope: properties
 payload: {{template: order.json}}
 producerRate: 500
 testDuration: 4s
@@ -263,34 +374,80 @@ import sys
 import pytest
 
 @pytest.fixture
-def orders(load_service, load_target):
+def orders(request, load_service, load_target):
     assert load_target.inputs[3] == "persistent://public/default/orders-3"
     assert load_target.outputs[3] == "persistent://public/default/confirmed-3"
     assert load_target.admin_url is not None
-    command = [sys.executable, {service!r}, "--url", "{{url}}", "--lose", "500", "--double", "700"]
+    command = [sys.executable, {service!r}, "--url", "{{url}}", *request.param]
     return load_service(command, ready="ready")
 
+def faulty(*faults):
+    return pytest.mark.parametrize("orders", [faults], ids=["-"], indirect=True)
+
+@faulty()
 @pytest.mark.load("native")
 def test_native(load, orders):
     load.assert_slo()
 
+@faulty()
 @pytest.mark.load("library")
 def test_library(load, orders):
+    load.assert_slo()
+
+@faulty("--lose", "500", "--double", "700")
+@pytest.mark.load("native")
+def test_losing(load, orders):
+    load.assert_slo()
+
+@faulty("--slow", "100")
+@pytest.mark.load("native")
+def test_slow(load, orders):
+    load.assert_slo()
+
+@faulty("--slow", "100", "--threads", "2")
+@pytest.mark.load("library")
+def test_overtaking(load, orders):
     load.assert_slo()
 """
 
 
 def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> None:
-    """The run starts one broker for both clients, and a service for each."""
+    """The run starts one broker for all tests, and a service for each. The envelope is a property."""
     require_jars(pulsar_jars.PULSAR)
     for client in ("native", "library"):
         project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
-    project.write("profiles/order.json", '{"meta": {"ref": "{{ envelope }}"}, "n": {{ seq }}}')
+    project.write(
+        "profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}'
+    )
     project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
     finished = project.run("-n2", "--load-broker-mode", "process")
     assert finished.ret == 1, finished.out
     counted = {}
     for name, document in finished.documents.items():
         counts = document["measurements"]["counts"]
+        assert (counts["foreign"], counts["corrupt"]) == (0, 0)
         counted[name] = (counts["received"], counts["lost"], counts["duplicates"])
-    assert counted == {"test_native": (1996, 4, 2), "test_library": (1996, 4, 2)}
+    assert counted == {
+        "test_native[-]": (2000, 0, 0),
+        "test_library[-]": (2000, 0, 0),
+        "test_losing[-]": (1996, 4, 2),
+        "test_slow[-]": (2000, 0, 0),
+        "test_overtaking[-]": (2000, 0, 0),
+    }
+    measured = {name: document["measurements"] for name, document in finished.documents.items()}
+    assert measured["test_slow[-]"]["latencies"]["endToEnd"]["maximum"] >= 25_000_000
+    assert measured["test_slow[-]"]["counts"]["outOfOrder"] == 0
+    # 20 orders take longer, which those behind them overtake; threads may also swap others.
+    assert 10 <= measured["test_overtaking[-]"]["counts"]["outOfOrder"] <= 200
+
+
+def test_the_load_test_on_pulsar_starts_broker_and_service(project: Project) -> None:
+    """As the README of the example says, with a shorter load."""
+    require_jars(pulsar_jars.PULSAR)
+    shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
+    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
+    tests = "loadtests/test_orders_pulsar.py"
+    finished = project.run(tests, "-n2", "--load-broker-mode", "process", *options)
+    assert finished.ret == 0, finished.out
+    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
+    assert (counts["sent"], counts["received"]) == (2000, 2000)

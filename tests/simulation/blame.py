@@ -32,6 +32,8 @@ LATE: Final = MS
 """ns by which a perfect generator is late: messages that become due between two ticks leave at the second (docs/decisions/011)."""
 UNNOTICED: Final = 5 * MS
 """ns: a loop that waits a little may not notice the first instants of a stop."""
+UNREAD: Final = 27 * MS
+"""ns: the same of a worker that receives nothing, whose loop looks 40 times a second (docs/decisions/037)."""
 STALL: Final = 50 * MS
 LIMIT: Final = re.compile(r"\(generator\.(\w+)\)")
 OF_COPIES: Final = ("endToEndLatency", "lateness", "broadcastCompletion", "broadcastSpread")
@@ -231,8 +233,11 @@ def _stops(played: Played) -> Iterator[Violation]:
             continue
         limit = facts.profile.get("generator", {}).get("stalled", 0.1)
         duration = facts.phase_end - facts.phase.start
-        for worker, stopped in _stopped(played, facts, STALL + UNNOTICED).items():
-            if stopped > limit * duration + UNNOTICED:
+        readers = {copy.worker for copy in played.truth.copies}
+        for worker in dict.fromkeys(workers):
+            unnoticed = UNNOTICED if worker in readers else UNREAD
+            stopped = _stopped(played, facts, STALL + unnoticed)[worker]
+            if stopped > limit * duration + unnoticed:
                 share = f"{stopped / duration:.1%} of the phase"
                 text = f"worker {worker} was stopped for {share}, and the run is {outcome}"
                 yield Violation("blame.limit", text)

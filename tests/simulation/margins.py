@@ -18,6 +18,8 @@ Between two plays:
   leave at ticks.
 - :data:`SHIFT`: a phase after the first began at another time, so that faults struck other messages: a stopped worker holds up the meeting
   before it.
+- :data:`REJECTS`: a client with ``blockIfQueueFull: false`` rejects messages that a late generator hands over at once, which excuses no
+  count (docs/decisions/049).
 - :data:`DOUBT`: when a delivery came that was read after a stop of its worker is unknown (docs/decisions/049), so a miss is excused if it
   could have come at once.
 """
@@ -45,7 +47,8 @@ CLOCK: Final = "a clock"
 ROUNDED: Final = "the resolution of histograms"
 DOUBT: Final = "what came in a stop"
 SHIFT: Final = "a phase that began later"
-MARGINS: Final = (TICK, EDGE, FATE, SHIFT, DOUBT, DRAIN, CLOCK, ROUNDED)
+REJECTS: Final = "messages that a client rejected"
+MARGINS: Final = (TICK, EDGE, FATE, SHIFT, REJECTS, DOUBT, DRAIN, CLOCK, ROUNDED)
 
 TICKS: Final = 2 * MS
 """ns by which a latency or an instant may differ: a tick on the way out, and one of the reading loop."""
@@ -118,21 +121,39 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
     """Return the name of the margin that explains one objective, or ''."""
     if finding["windows"]:
         return TICK if _are_windows_close(finding, other) else ""
+    margin = _margin_of_values(finding, other, played, calm)
+    workload, stage, *_ = key
+    if margin or stage is not None or finding["bucket"]:
+        return margin
+    return _margin_of_messages(workload, finding, played, calm)
+
+
+def _margin_of_values(finding: Finding, other: Finding, played: Played, calm: Played) -> str:
     if finding["metric"] == "throughput":
         subscriptions = (played.results or {})["measurements"]["subscriptions"]
         counted = abs(finding["samples"] - other["samples"])
-        if counted <= MESSAGES * max(subscriptions, 1):
-            return EDGE
-    if finding["unit"] == "ns" and _is_close(finding["observed"], other["observed"]):
+        return EDGE if counted <= MESSAGES * max(subscriptions, 1) else ""
+    if finding["unit"] != "ns":
+        return ""
+    values = (finding["observed"], other["observed"])
+    if _is_close(*values):
         return TICK
-    if finding["unit"] == "ns" and _is_close(
-        finding["observed"], other["observed"], _shift(played, calm)
-    ):
-        return SHIFT
-    workload, stage, *_ = key
-    if stage is None and not finding["bucket"] and _fate_decides(workload, finding, played, calm):
+    return SHIFT if _is_close(*values, _shift(played, calm)) else ""
+
+
+def _margin_of_messages(
+    workload: str | None, finding: Finding, played: Played, other: Played
+) -> str:
+    """Return the margin of messages without which an objective holds, or does not, in both plays alike."""
+    plays = (played, other)
+    edge = at_an_edge(played, other)
+    is_edge = 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET))
+    late = held_up(played, edge) | held_up(other, edge)
+    if is_edge and _are_alike(workload, finding, *((play, late) for play in plays)):
         return FATE
-    return ""
+    rejected = [(play, _rejected(play)) for play in plays]
+    is_rejected = any(messages for _, messages in rejected)
+    return REJECTS if is_rejected and _are_alike(workload, finding, *rejected) else ""
 
 
 def _are_windows_close(finding: Finding, other: Finding) -> bool:
@@ -209,14 +230,15 @@ def held_up(played: Played, edge: set[Key]) -> set[Key]:
     return held
 
 
-def _fate_decides(workload: str | None, finding: Finding, played: Played, other: Played) -> bool:
-    """Return whether an objective holds, or does not, in both plays alike without one or two messages at an edge of each fault."""
-    edge = at_an_edge(played, other)
-    if not 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET)):
-        return False
-    left_out = held_up(played, edge) | held_up(other, edge)
+def _rejected(played: Played) -> set[Key]:
+    """Return the messages that clients rejected themselves."""
+    return {_key(sent) for sent in played.truth.sent if sent.failed and sent.answered == sent.at}
+
+
+def _are_alike(workload: str | None, finding: Finding, *plays: tuple[Played, set[Key]]) -> bool:
+    """Return whether an objective holds, or does not, in all plays alike. :param plays: each with the messages to leave out."""
     sides = set()
-    for play in (played, other):
+    for play, left_out in plays:
         facts = _facts(play, workload)
         if facts is None:
             return False

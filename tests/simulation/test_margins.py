@@ -13,6 +13,7 @@ from simulation.margins import (
     DRAIN,
     EDGE,
     FATE,
+    REJECTS,
     SHIFT,
     TICK,
     at_an_edge,
@@ -88,6 +89,18 @@ def test_what_waits_behind_a_message_at_an_edge_is_left_out_with_it(tmp_path: Pa
     assert len(held_up(struck, edge)) > 5
     assert held_up(spared, edge) == edge
     assert margin_between(struck, spared) == FATE
+
+
+def test_what_a_late_client_rejects_is_no_fault_of_the_target(tmp_path: Path) -> None:
+    """Unless other messages failed too."""
+    world = load_world(REGRESSIONS / "rejected-by-a-late-client.yaml")
+    late = play(world, tmp_path / "late")
+    calm = play(world.without_generator_faults(), tmp_path / "calm")
+    assert margin_between(late, calm) == REJECTS
+    for sent in late.truth.sent:
+        if sent.failed:
+            sent.answered = sent.at + MS
+    assert margin_between(late, calm) == ""
 
 
 def test_plays_whose_phases_begin_at_other_times_prove_nothing() -> None:

@@ -16,6 +16,7 @@ from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints
 from pytest_loadtest.drivers.mqtt.loop import ConnectionCounts, Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class MqttClients(Generic[C]):
             clean_start=True,
             session_expiry=0,
             user_properties=0,
+            sent=IN_BODY,
             topic_alias_maximum=0,
         )
 

@@ -26,7 +26,7 @@ def _row(client: str, qos: int, produce: int, consume: int, broker: int) -> Cost
 # would reject loads that the machine carries afterwards.
 ARTEMIS: Final = {0: 120_000, 1: 180_000, 2: 360_000}
 
-_ENVELOPES: Final = {"body": 0, "json": 0}
+_ENVELOPES: Final = {"body": 0, "json": 0, "properties": 61, "correlationData": 35}
 
 KIND: Final = DriverKind(
     name="mqtt",

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
+from pytest_loadtest.message.token import TOKEN
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.mqtt.fields import LONGEST, encode_properties
 from pytest_loadtest.wire.mqtt.packets import V5, V311
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_loadtest.drivers.base import DriverContext
+    from pytest_loadtest.message.route import EnvelopePlace
 
 
 KEEP_ALIVE_TIMEOUT: Final = 0x8D
@@ -42,6 +46,10 @@ _LARGEST: Final = LONGEST + 5
 _HEADER: Final = 9
 
 
+# Bytes of an envelope that is the value of a property.
+_VALUES: Final = {Carrier.PROPERTIES: TOKEN, Carrier.CORRELATION_DATA: HEAD}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
     """The options of all clients of a driver. Times are in seconds.
@@ -49,6 +57,8 @@ class ClientOptions:
     :param version: protocol version as in CONNECT: 4 means 3.1.1.
     :param packet: bytes of the largest PUBLISH, without properties.
     :param user_properties: number of user properties in each PUBLISH.
+    :param sent, received: the place of the envelope in each PUBLISH of the run, and in those that
+        its consumers get.
     :param foreign: the topic exists without the run, so that it may have messages of any size.
     :param consumed: the run has subscriptions.
     :param topic_alias_maximum: number of aliases that a consumer allows the broker; above 0,
@@ -69,6 +79,8 @@ class ClientOptions:
     foreign: bool = False
     consumed: bool = True
     user_properties: int = 0
+    sent: EnvelopePlace = IN_BODY
+    received: EnvelopePlace = IN_BODY
     topic_alias_maximum: int = 0
 
     @property
@@ -82,7 +94,7 @@ class ClientOptions:
         return not self.clean_start or self.session_expiry > 0
 
     def publish_properties(self, *, aliased: bool) -> Mapping[str, Any]:
-        """Return the properties of each PUBLISH in MQTT 5.
+        """Return the properties of each PUBLISH in MQTT 5, the envelope's with zeros.
 
         :param aliased: the topic has an alias.
         """
@@ -90,12 +102,23 @@ class ClientOptions:
             (f"property-name-{number:02}", f"property-value-{number:02}")
             for number in range(self.user_properties)
         ]
+        if self.sent.carrier is Carrier.PROPERTIES:
+            pairs.append((PROPERTY, "0" * TOKEN))
         properties: dict[str, Any] = {}
         if aliased:
             properties["topic_alias"] = ALIAS
         if pairs:
             properties["user_property"] = pairs
+        if self.sent.carrier is Carrier.CORRELATION_DATA:
+            properties["correlation_data"] = bytes(HEAD)
         return properties
+
+    def before_envelope(self, *, aliased: bool) -> bytes:
+        """Return what precedes the envelope, or the body, of each PUBLISH in MQTT 5: its properties
+        with their length, up to the value of the envelope, which is the last one.
+        """
+        encoded = encode_properties(self.publish_properties(aliased=aliased))
+        return encoded[: len(encoded) - _VALUES.get(self.sent.carrier, 0)]
 
     @property
     def properties(self) -> int:
@@ -240,5 +263,7 @@ def client_options(context: DriverContext) -> ClientOptions:
         consumed=context.topology.subscriptions > 0,
         packet=int(context.pool.sizes.max(initial=0)) + longest + _HEADER,
         user_properties=settings.user_properties,
+        sent=context.pool.place,
+        received=context.received_place,
         topic_alias_maximum=settings.topic_alias_maximum,
     )

@@ -309,6 +309,13 @@ def _version(profile: Profile) -> Iterator[Problem]:
             yield Problem(
                 ("driver", key), message, 'remove it, or write protocolVersion: "5"', at_key=True
             )
+    if profile.route is None:
+        return
+    for key, place in profile.route.route().places.items():
+        if place.outside:
+            message = f"route.envelope.{key}: MQTT 3.1.1 has no {place}"
+            remedy = 'write json:/meta/ref, or protocolVersion: "5"'
+            yield Problem(("route", "envelope", key), message, remedy)
 
 
 def _tls(profile: Profile) -> Iterator[Problem]:

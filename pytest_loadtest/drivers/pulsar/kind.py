@@ -17,7 +17,7 @@ from pytest_loadtest.kinds import (
 # Bytes left free below the broker's limit, which includes the message's metadata.
 METADATA: Final = 1024
 
-_ENVELOPES: Final = {"body": 0, "json": 0}
+_ENVELOPES: Final = {"body": 0, "json": 0, "properties": 62}
 
 KIND: Final = DriverKind(
     name="pulsar",

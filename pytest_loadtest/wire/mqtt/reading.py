@@ -23,10 +23,11 @@ from pytest_loadtest.wire.mqtt.packets import (
 # Results are plain lists and tuples. A socket has only a few packets at a time, and for those the
 # fixed cost of numpy's calls is several times what they save; for a thousand packets the difference
 # is small compared with the cost of the sockets (docs/decisions/015).
-Message = tuple[int, int, int, int, int]
+Message = tuple[int, int, int, int, int, int]
 """A PUBLISH packet.
 
-It has QoS, DUP (0 or 8), packet id (0 at QoS 0), start and end of the payload in the data.
+It has QoS, DUP (0 or 8), packet id (0 at QoS 0), and three positions in the data: of its properties
+with their length, of its payload, and of its end. MQTT 3.1.1 has no properties.
 """
 Answer = tuple[int, int, int]
 """PUBACK, PUBREC, PUBREL or PUBCOMP: kind, packet id, reason code."""
@@ -153,13 +154,14 @@ def _message(data: bytes, first: int, at: int, end: int, v5: bool) -> Message:
             raise MalformedPacket("a PUBLISH at QoS 3, or without packet identifier")
     # Properties are skipped too; their length is a variable byte integer, nearly always of one
     # byte.
+    properties = at
     if v5:
         if at >= end:
             raise MalformedPacket(_SHORT)
         at = at + 1 + data[at] if data[at] < 128 else _skip_long_properties(data, at, end)
     if at > end:
         raise MalformedPacket(_SHORT)
-    return qos, first & 8, packet_id, at, end
+    return qos, first & 8, packet_id, properties, at, end
 
 
 def _skip_long_properties(data: bytes, at: int, end: int) -> int:

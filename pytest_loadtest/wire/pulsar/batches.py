@@ -12,7 +12,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
-from pytest_loadtest.wire.pulsar.entries import as_text, field, varint
+from pytest_loadtest.wire.pulsar.entries import (
+    as_text,
+    field,
+    property_front,
+    property_value,
+    varint,
+)
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -29,44 +35,60 @@ _WORTH: Final = 1 << 8
 _SHORTEST: Final = 6
 
 
-def prefix(size: int, key: bytes | None = None) -> bytes:
+def prefix(
+    size: int, key: bytes | None = None, property_front: bytes = b"", value_size: int = 0
+) -> bytes:
     """Return the bytes before the payload of a message in a batch.
 
     :param size: bytes of the payload. :param key: its partition key.
+    :param property_front: a property up to its value, which must follow.
+    :param value_size: bytes of the value.
     """
-    metadata = (b"" if key is None else field(2, key)) + b"\x18" + varint(size)
-    return _U32.pack(len(metadata)) + metadata
+    metadata = (b"" if key is None else field(2, key)) + b"\x18" + varint(size) + property_front
+    return _U32.pack(len(metadata) + value_size) + metadata
 
 
 class Single(NamedTuple):
     """The used part of a message's metadata in a batch.
 
     :param key: bytes that are not UTF-8 are written as ``\\xff``.
+    :param value: of the property that is read; empty without it.
     """
 
     size: int
     key: str | None
+    value: bytes = b""
 
 
 class Messages(NamedTuple):
     """The messages of one batch, ``(n,)`` each.
 
-    Starts of payloads in the batch, their sizes, and their keys (None: no message has one).
+    Starts of payloads in the batch, their sizes, their keys (None: no message has one), and the
+    values of the property that is read.
     """
 
     starts: NDArray[np.int64]
     sizes: NDArray[np.int32]
     keys: list[str | None] | None
+    values: list[bytes]
 
 
 class BatchReader:
     """A parser of batches.
 
     It caches metadata, because messages of one batch mostly have the same.
+
+    :param name: a property of messages that is read; empty: none is.
+    :param size: bytes of its usual value. Metadata is cached without such a value, which differs
+        for each message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", size: int = 0) -> None:
         self._known: dict[bytes, Single] = {}
+        self._known_without_value: dict[bytes, Single] = {}
+        self._name = name
+        self._size = size
+        self._front = property_front(1, name, size) if name else b""
 
     def even(self, batch: memoryview, count: int) -> int | None:
         """Return the start of the first payload if all messages can have the length of the first.
@@ -80,7 +102,7 @@ class BatchReader:
         if count < 1 or len(batch) % count:
             return None
         length = len(batch) // count
-        start, single = self._single(batch, 0)
+        start, single, _ = self._single(batch, 0)
         return start if start + single.size == length and single.key is None else None
 
     def messages(self, batch: memoryview, count: int) -> Messages:
@@ -93,9 +115,11 @@ class BatchReader:
         starts = np.empty(count, np.int64)
         sizes = np.empty(count, np.int32)
         keys = list[str | None]()
+        values = list[bytes]()
         place = 0
         for number in range(count):
-            place, single = self._single(batch, place)
+            place, single, value = self._single(batch, place)
+            values.append(value)
             starts[number] = place
             sizes[number] = single.size
             keys.append(single.key)
@@ -103,39 +127,54 @@ class BatchReader:
         if place != len(batch):
             raise ProtocolError(f"{count} messages take {place} bytes of a batch of {len(batch)}")
         keyed = any(key is not None for key in keys)
-        return Messages(starts, sizes, keys if keyed else None)
+        return Messages(starts, sizes, keys if keyed else None, values)
 
-    def _single(self, batch: memoryview, place: int) -> tuple[int, Single]:
-        """Return the start of the payload of the message at ``place``, and its metadata."""
+    def value_start(self, metadata: bytes) -> int:
+        """Return the position of a value of the usual size; -1 without one."""
+        at = metadata.find(self._front) if self._front else -1
+        return at + len(self._front) if at >= 0 else -1
+
+    def _single(self, batch: memoryview, place: int) -> tuple[int, Single, bytes]:
+        """Return the start of the payload of the message at ``place``, its metadata, and the value
+        of the property that is read.
+        """
         if place + 4 > len(batch):
             raise ProtocolError(f"a batch of {len(batch)} bytes ends at its message at {place}")
         start = place + 4 + _U32.unpack_from(batch, place)[0]
         metadata = bytes(batch[place + 4 : start])
-        single = self._known.get(metadata)
+        known = self._known
+        key = metadata
+        value = b""
+        at = self.value_start(metadata)
+        if at >= 0:
+            known = self._known_without_value
+            value = metadata[at : at + self._size]
+            key = metadata[:at] + metadata[at + self._size :]
+        single = known.get(key)
         if single is None:
-            single = _read(metadata)
+            single = self._read(metadata)
             if len(metadata) <= _WORTH:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[metadata] = single
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                known[key] = single
         if single.size < 0 or start + single.size > len(batch):
             raise ProtocolError(
                 f"a message of {single.size} bytes at {start} in a batch of {len(batch)}"
             )
-        return start, single
+        return start, single, value or single.value
 
-
-def _read(metadata: bytes) -> Single:
-    try:
-        parsed = SingleMessageMetadata.FromString(metadata)
-    except DecodeError as error:
-        raise ProtocolError(f"a message's metadata in a batch: {error}") from error
-    if not parsed.HasField("payload_size"):
-        raise ProtocolError("a message's metadata in a batch lacks the size of its payload")
-    return Single(
-        parsed.payload_size,
-        as_text(parsed.partition_key) if parsed.HasField("partition_key") else None,
-    )
+    def _read(self, metadata: bytes) -> Single:
+        try:
+            parsed = SingleMessageMetadata.FromString(metadata)
+        except DecodeError as error:
+            raise ProtocolError(f"a message's metadata in a batch: {error}") from error
+        if not parsed.HasField("payload_size"):
+            raise ProtocolError("a message's metadata in a batch lacks the size of its payload")
+        return Single(
+            parsed.payload_size,
+            as_text(parsed.partition_key) if parsed.HasField("partition_key") else None,
+            property_value(parsed, self._name) if self._name else b"",
+        )
 
 
 def pending_indexes(ack_set: Sequence[int], count: int) -> NDArray[np.intp]:

@@ -24,6 +24,8 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
+
 _MAGIC: Final = 0x0E01
 _BROKER: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
@@ -73,6 +75,25 @@ def varint(number: int) -> bytes:
 def field(number: int, value: bytes) -> bytes:
     """Return protobuf's encoding of a field of bytes or text."""
     return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def property_front(number: int, name: str, size: int) -> bytes:
+    """Return protobuf's encoding of a property up to its value.
+
+    :param number: of the field: 4 in the metadata of an entry, 1 in that of a message in a batch.
+    :param size: bytes of the value.
+    """
+    pair = field(1, name.encode()) + b"\x12" + varint(size)
+    return varint(number << 3 | 2) + varint(len(pair) + size) + pair
+
+
+def property_value(metadata: MessageMetadata | SingleMessageMetadata, name: str) -> bytes:
+    """Return the value of a property, empty without it."""
+    for pair in metadata.properties:
+        if pair.key == name:
+            value: str | bytes = pair.value
+            return value if isinstance(value, bytes) else value.encode()
+    return b""
 
 
 @dataclass(frozen=True, slots=True)

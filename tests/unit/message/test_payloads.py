@@ -26,6 +26,7 @@ from pytest_loadtest.message.payloads import (
     parse_range,
     whole_payloads,
 )
+from pytest_loadtest.message.route import parse_place
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.draws import WeightedChoice
@@ -358,6 +359,18 @@ def test_a_whole_payload_is_head_and_body_in_the_size_of_the_pool() -> None:
         for message, chosen in zip(whole, payload.tolist(), strict=True)
     )
     assert sent(pool, 0) == []
+
+
+@pytest.mark.parametrize("place", ["properties", "correlationData"])
+def test_a_payload_without_an_envelope_is_its_body(place: str) -> None:
+    made: dict[str, Any] = {"randomized": True, "random_ratio": 1.0, "place": parse_place(place)}
+    pool = made_pool({"1-2": 1, "20-30": 1, "1KB-2KB": 1}, **made)
+    payload = drawn(pool, 0, 1, 0, 50)
+    assert sent(pool, 50) == [pool.bodies[chosen] for chosen in payload.tolist()]
+    assert [len(body) for body in pool.bodies] == pool.sizes.tolist() == [1, 25, 1536]
+    assert pool.memory == 1562
+    # The envelopes of small ones have the full form too.
+    assert not pool.compact
 
 
 @given(

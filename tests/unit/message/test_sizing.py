@@ -99,6 +99,14 @@ def test_the_targets_limit_is_the_reason_if_the_range_is_above_it(
     assert SizeLimits(tail, 50)._reason(low) == reason
 
 
+def test_a_message_without_an_envelope_has_any_size_from_one_byte_on() -> None:
+    limits = SizeLimits(0, 50, enveloped=False)
+    assert [limits.fit(size, 0, 100, "it") for size in (0, 1, 20, 60)] == [1, 1, 20, 50]
+    assert limits.moved == 2
+    with pytest.raises(ValueError, match="it cannot be sent: a message has a byte at least"):
+        limits.fit(0, 0, 1, "it")
+
+
 def test_a_bucket_has_several_payloads_of_one_size_only_with_random_bodies() -> None:
     """Each moved size counts; the error for a bucket of one size names the size."""
     limits, bucket = SizeLimits(0, None), Bucket(name="8-12", low=8, high=24, weight=1)

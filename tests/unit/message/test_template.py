@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, parse_place
+from pytest_loadtest.message.route import Carrier, EnvelopePlace, parse_place
 from pytest_loadtest.message.template import (
     WIDTHS,
     Filler,
@@ -134,21 +134,25 @@ def test_a_wrong_template_is_named_with_its_line(text: str, message: str) -> Non
 )
 def test_a_template_must_have_the_token_in_its_field(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_pattern(rendered(text)[0], "order.json", parse_place("json:/ref"))
+        check_pattern(rendered(text)[0], text, "order.json", parse_place("json:/ref"))
 
 
-def test_a_token_needs_a_field_of_the_route() -> None:
-    with pytest.raises(UsageError, match="which needs route"):
-        check_pattern(rendered("{{ envelope }}")[0], "order.json", IN_BODY)
-    check_pattern(rendered("no token")[0], "order.json", IN_BODY)
+@pytest.mark.parametrize("place", ["body", "properties", "correlationData"])
+def test_a_token_needs_a_field_of_the_route(place: str) -> None:
+    text = "{\n  {{ seq }}, {{ envelope }}\n}"
+    message = rf"order.json:2: has {{{{ envelope }}}}, and the envelope is in {place}: remove it"
+    with pytest.raises(UsageError, match=message):
+        check_pattern(rendered(text)[0], text, "order.json", parse_place(place))
+    check_pattern(rendered("no token")[0], "no token", "order.json", parse_place(place))
 
 
 def test_numbers_are_numbers_of_the_example() -> None:
-    check_pattern(rendered(ORDER)[0], "order.json", parse_place("json:/meta/ref"))
+    check_pattern(rendered(ORDER)[0], ORDER, "order.json", parse_place("json:/meta/ref"))
 
 
 def test_a_token_may_stand_in_a_list() -> None:
-    check_pattern(rendered('[1, "{{ envelope }}"]')[0], "order.json", parse_place("json:/1"))
+    text = '[1, "{{ envelope }}"]'
+    check_pattern(rendered(text)[0], text, "order.json", parse_place("json:/1"))
 
 
 @given(
@@ -161,7 +165,7 @@ def test_a_message_without_a_template_is_json_of_its_size_with_the_token_at_the_
 ) -> None:
     shape = JsonShape(pointer)
     pattern = shape.pattern(size, b"x" * padding)
-    check_pattern(pattern, "a", EnvelopePlace(carrier=Carrier.JSON, pointer=pointer))
+    check_pattern(pattern, "", "a", EnvelopePlace(carrier=Carrier.JSON, pointer=pointer))
     message = pattern.filled({"envelope": b"~" * TOKEN})
     assert len(message) == pattern.size == max(size, shape.smallest)
 

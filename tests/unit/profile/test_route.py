@@ -67,6 +67,46 @@ def test_without_a_place_the_envelope_begins_the_body() -> None:
     assert loaded.route.route().received == loaded.sent_place == IN_BODY
 
 
+def placed(place: str, *changes: tuple[str, str]) -> str:
+    text = TEXT.replace('{in: "json:/meta/ref", out: "json:/order/ref"}', place)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_an_envelope_may_be_outside_of_the_body() -> None:
+    text = placed("{in: properties, out: correlationData}", ("300", "1"))
+    loaded = profile.loads(text, "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.route().places == {
+        "in": EnvelopePlace(carrier=Carrier.PROPERTIES),
+        "out": EnvelopePlace(carrier=Carrier.CORRELATION_DATA),
+    }
+    assert SCHEMA.is_valid(yaml.safe_load(text))
+
+
+def test_places_that_messages_of_the_broker_do_not_have_are_rejected() -> None:
+    """The error has the line, the places that the broker has, and the brokers that have this one."""
+    names = [("shop/orders/", "orders-"), ("shop/confirmed/", "done-"), ("mqtt", "pulsar")]
+    with pytest.raises(ProfileError) as error:
+        profile.loads(placed('{in: "json:/a", out: correlationData}', *names), "p.yaml")
+    assert str(error.value) == (
+        "p.yaml:7:34: route.envelope.out: messages of Pulsar have no correlationData"
+        " (write body or json or properties, or driver: {name: mqtt})"
+    )
+
+
+@pytest.mark.parametrize("place", ["properties", "correlationData"])
+def test_mqtt_3_1_1_has_bodies_alone(place: str) -> None:
+    old = ("{name: mqtt}", '{name: mqtt, protocolVersion: "3.1.1"}')
+    with pytest.raises(ProfileError) as error:
+        profile.loads(placed(place, old), "p.yaml")
+    for key in ("in", "out"):
+        message = f"p.yaml:7:13: route.envelope.{key}: MQTT 3.1.1 has no {place}"
+        assert f'{message} (write json:/meta/ref, or protocolVersion: "5")' in str(error.value)
+
+
 def test_a_list_names_several_outputs_of_a_topic() -> None:
     text = TEXT.replace("shop/confirmed/{topic}", "['yes/{topic}', 'no/{topic}']")
     route = profile.loads(text, "p.yaml").route

@@ -21,7 +21,12 @@ WINDOW = 40
 
 def subject(driver, window=None) -> Subject:
     return Subject(
-        driver=driver, target=NOWHERE, settings=None, window=window, deadline=200_000_000
+        driver=driver,
+        target=NOWHERE,
+        settings=None,
+        window=window,
+        envelopes=("properties", "json"),
+        deadline=200_000_000,
     )
 
 
@@ -135,6 +140,14 @@ class _MixesTopics(NullDriver):
         self._members.serve = lambda stream: serve(stream + 1)
 
 
+class _ReadsBodiesAlone(NullDriver):
+    def take(self):
+        received = super().take()
+        if received is not None and self._context.pool.place.outside:
+            received.heads[:] = 0
+        return received
+
+
 class _NeverPauses(NullDriver):
     def pause(self, places):
         pass
@@ -203,6 +216,7 @@ class _UsesPlacesAgain(NullDriver):
         (_Fails, "not every message was acked"),
         (_KeepsColumns, "rows that were never offered"),
         (_MixesTopics, r"consumer 0 received messages of the streams \[1, 7\]"),
+        (_ReadsBodiesAlone, "0 own messages, 200 foreign"),
         (_NeverPauses, "a paused consumer took 100 messages"),
         (_PausesAll, "received by the consumer that is not paused in time"),
         (_StampsPausedMessagesEarly, "stamped when they are handed over"),

@@ -41,7 +41,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         self._producers = NativeMqttProducers(context, self._options)
         self._arrivals = ArrivalColumns(
             checksum=context.checksum,
-            reader=context.token_reader(),
+            place=context.received_place,
             outputs=output_numbers(context),
         )
         self._inbound = Inbound(self._options.version, self._arrivals)

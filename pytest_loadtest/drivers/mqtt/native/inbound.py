@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Received
+from pytest_loadtest.drivers.mqtt.native.property_reader import PropertyReader
+from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.route import IN_BODY, Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import decode_digits
+from pytest_loadtest.message.token import TokenReader
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets, read_topics
@@ -25,13 +28,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
-    from pytest_loadtest.message.token import TokenReader
+    from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.wire.mqtt.packets import Packet
     from pytest_loadtest.wire.mqtt.reading import Answer, Message
 
     Arrival = tuple[int, bytes, int]
-    """A message: size of the payload, its first bytes, flags, and above the flags the number of its
-    output topic.
+    """A message: size of the payload, the bytes that have its envelope, flags, and above the flags
+    the number of its output topic.
     """
 
     _Decoded = tuple[
@@ -144,7 +147,7 @@ class Inbound:
         used, messages, answers, others = read_packets(data, self._version)
         exact = []
         owed = []
-        for qos, _, packet_id, _, _ in messages:
+        for qos, _, packet_id, *_ in messages:
             if qos == 1:
                 owed.append(encode_answer(PUBACK, packet_id))
             elif qos == 2:
@@ -199,7 +202,7 @@ def _without_second_copies(
         held[exact[0]] = arrivals[0][1]
         return arrivals
     new = []
-    for (qos, _, packet_id, _, _), arrival in zip(messages, arrivals, strict=True):
+    for (qos, _, packet_id, *_), arrival in zip(messages, arrivals, strict=True):
         if qos < 2 or packet_id not in held:
             new.append(arrival)
             if qos == 2:
@@ -237,7 +240,7 @@ class ArrivalColumns:
     Messages of a consumer without a place wait until it has one.
 
     :param checksum: verify the checksum of bodies.
-    :param reader: finds the token of a message; None: the envelope begins its body.
+    :param place: the place of the envelope.
     :param outputs: the number of each topic among those of its consumers; empty if they have one.
     """
 
@@ -245,11 +248,13 @@ class ArrivalColumns:
         self,
         *,
         checksum: bool,
-        reader: TokenReader | None = None,
+        place: EnvelopePlace = IN_BODY,
         outputs: Mapping[bytes, int] | None = None,
     ) -> None:
         self._checksum = checksum
-        self._reader = reader
+        self._place = place
+        self._tokens = TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
+        self._values = PropertyReader(place.carrier) if place.outside else None
         self._outputs = outputs
         self._waiting: list[
             tuple[int, int, int, Arrival]
@@ -275,14 +280,16 @@ class ArrivalColumns:
         :param used: the bytes of the packets with these messages.
         """
         arrivals = []
-        for _, dup, _, start, end in messages:
+        for _, dup, _, properties, start, end in messages:
             flags = _REDELIVERED if dup else 0
             if self._checksum and not body_ok(data[start:end]):
                 flags |= _CORRUPT
-            if self._reader is None:
-                head = data[start : min(start + HEAD, end)]
+            if self._values is not None:
+                head = self._values.value(data, properties, start)
+            elif self._tokens is not None:
+                head = self._tokens.digits(data, start, end)
             else:
-                head = self._reader.digits(data, start, end)
+                head = data[start : min(start + HEAD, end)]
             arrivals.append((end - start, head, flags))
         if not self._outputs:
             return arrivals
@@ -335,9 +342,12 @@ class ArrivalColumns:
         )
 
     def _heads(self, heads: Sequence[bytes]) -> NDArray[np.uint8]:
-        """Return envelopes as a column. :param heads: the beginning of each body, or its token."""
-        if self._reader is not None:
-            return decode_digits(heads)
+        """Return envelopes as a column.
+
+        :param heads: the beginning of each body, its token, or the value of its property.
+        """
+        if self._place.carrier is not Carrier.BODY:
+            return carried_heads(self._place.carrier, heads)
         joined = b"".join(heads)
         if len(joined) != len(heads) * HEAD:
             # Compact envelopes and foreign messages may be shorter than a head.

@@ -6,6 +6,7 @@ Bursts become packets, grouped by connection, and answers are assigned to their 
 from __future__ import annotations
 
 from itertools import accumulate, takewhile
+from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ from pytest_loadtest.drivers.columns import AnswerColumns
 from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
 from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, topic_name
 from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.carried import carried_values
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.wire.mqtt.fields import encode_properties, text, variable
+from pytest_loadtest.wire.mqtt.fields import text, variable
 from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer
 
@@ -60,8 +62,7 @@ class NativeMqttProducers:
         self._properties = {False: b"", True: b""}  # by whether the topic has an alias
         if options.v5:
             for aliased in (False, True):
-                properties = options.publish_properties(aliased=aliased)
-                self._properties[aliased] = encode_properties(properties)
+                self._properties[aliased] = options.before_envelope(aliased=aliased)
         self._producers: dict[int, _Producer] = {}  # by stream
         self.answers = AnswerColumns()
         self.acks = self.answers.take
@@ -84,11 +85,15 @@ class NativeMqttProducers:
             intended=burst.intended,
             payload=burst.payload,
         )
+        messages = payloads.whole_payloads(pool, heads, burst.payload, burst.key)
+        # The value of the last property comes right before the body.
+        if pool.place.outside:
+            messages = list(map(add, carried_values(pool.place.carrier, heads), messages))
         # Plain lists from here on: each message becomes a packet of its own, and single elements of
         # lists are cheaper than of columns.
         outgoing = _Outgoing(
             burst.row.tolist(),
-            payloads.whole_payloads(pool, heads, burst.payload, burst.key),
+            messages,
             [0] * count,
             [0] * count,
         )
@@ -142,7 +147,10 @@ class _Fronts(dict[int, bytes]):
 
 
 class _Outgoing(NamedTuple):
-    """A burst as lists, by position; producers fill in ``sent`` and ``idle``."""
+    """A burst as lists, by position; producers fill in ``sent`` and ``idle``.
+
+    ``messages``: bodies, each after its envelope if that is the value of a property.
+    """
 
     rows: list[int]
     messages: list[bytes]

@@ -17,10 +17,11 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
 from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, missing_feature
+from pytest_loadtest.message.route import PROPERTY, Carrier
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.mqtt.options import ClientOptions
@@ -33,6 +34,13 @@ _SPELLED: Final = {
     "shared_subscription_available": "SharedSubscriptionAvailable",
     "retain_available": "RetainAvailable",
 }
+
+
+class _EncodedProperties(bytes):
+    """Encoded properties in place of paho's object, which takes longer to encode than to send."""
+
+    def pack(self) -> bytes:
+        return self
 
 
 class PahoClient(paho.Client):
@@ -50,10 +58,9 @@ class PahoClient(paho.Client):
     """Called with the packet id of each message that is sent again after a reconnect.
 
     Not for a PUBREL, which carries no message."""
-    plain: Properties | None = None
-    """Properties of a message without a topic alias. A client has one topic."""
-    with_alias: Properties | None = None
-    """Properties of a message with a topic alias."""
+    before_envelope: Mapping[bool, bytes] | None = None
+    """The encoded properties of a message up to the value of its envelope, by whether the topic has
+    an alias; None in MQTT 3.1.1. A client has one topic."""
     released_again: frozenset[int] = frozenset()
     """Packet ids whose PUBREL is sent again on this connection.
 
@@ -91,11 +98,15 @@ class PahoClient(paho.Client):
         retain: bool = False,
         dup: bool = False,
         info: paho.MQTTMessageInfo | None = None,
-        properties: Properties | None = None,
+        properties: Any = None,
     ) -> MQTTErrorCode:
+        # ``properties`` is the value of the envelope, which paho keeps with the message; None: it
+        # is in the body.
         if dup and self.on_resend is not None:
             self.on_resend(mid)
-        properties = self.with_alias if self._aliased else self.plain
+        if self.before_envelope is not None:
+            before = self.before_envelope[self._aliased]
+            properties = _EncodedProperties(before + (properties or b""))
         topic = b"" if self._named else topic
         self._named = self._aliased
         return super()._send_publish(mid, topic, payload, qos, retain, dup, info, properties)
@@ -156,9 +167,9 @@ def make_paho_client(
         first = paho.MQTT_CLEAN_START_FIRST_ONLY if options.session_expiry else True
         clean_start = first if options.clean_start else False
         properties = _connect_properties(options)
-        client.plain, client.with_alias = (
-            _publish_properties(options, aliased=aliased) for aliased in (False, True)
-        )
+        client.before_envelope = {
+            aliased: options.before_envelope(aliased=aliased) for aliased in (False, True)
+        }
         client.connect_async(
             endpoint.host,
             endpoint.port,
@@ -194,14 +205,19 @@ def _connect_properties(options: ClientOptions) -> Properties:
     return properties
 
 
-def _publish_properties(options: ClientOptions, *, aliased: bool) -> Properties:
-    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-    values = options.publish_properties(aliased=aliased)
-    if "topic_alias" in values:
-        properties.TopicAlias = values["topic_alias"]
-    if "user_property" in values:
-        properties.UserProperty = values["user_property"]
-    return properties
+def carried_value(properties: Properties | None, carrier: Carrier) -> bytes:
+    """Return the value of the property that has the envelope, empty without one.
+
+    :param properties: of a received message.
+    """
+    if carrier is Carrier.CORRELATION_DATA:
+        value: bytes = getattr(properties, "CorrelationData", b"")
+        return value
+    for name, text in getattr(properties, "UserProperty", ()):
+        if name == PROPERTY:
+            encoded: bytes = text.encode()
+            return encoded
+    return b""
 
 
 def missing_paho_feature(options: ClientOptions, properties: Properties | None) -> str | None:

@@ -10,6 +10,7 @@ from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
 from pytest_loadtest.drivers.mqtt.paho.client import (
     PacketSocket,
+    carried_value,
     make_paho_client,
     missing_paho_feature,
     send_subscribe,
@@ -72,6 +73,7 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         arrivals.place += [place] * len(early.time)
         arrivals.time += early.time
         arrivals.payload += early.payload
+        arrivals.carried += early.carried
         arrivals.flags += early.flags
         arrivals.order += early.order
         self._arrivals = arrivals
@@ -164,6 +166,9 @@ class PahoConnection(MqttConnectionBase[PacketSocket]):
         # paho's parser makes bytes only.
         arrivals.payload.append(message.payload)  # type: ignore[arg-type]
         arrivals.flags.append(_REDELIVERED if message.dup else 0)
+        if self._options.received.outside:
+            carrier = self._options.received.carrier
+            arrivals.carried.append(carried_value(message.properties, carrier))
         if self._outputs:
             arrivals.order.append(self._outputs.get(message.topic, 0))
 

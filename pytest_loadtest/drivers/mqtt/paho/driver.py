@@ -29,7 +29,9 @@ class PahoMqttDriver(MqttDriverBase[PahoConnection]):
     def __init__(self, context: DriverContext) -> None:
         super().__init__(context, ("paho-mqtt", version("paho-mqtt")), PahoConnection)
         self._producers = PahoProducers(context)
-        self._arrivals = ArrivedMessages(checksum=context.checksum, reader=context.token_reader())
+        self._arrivals = ArrivedMessages(
+            checksum=context.checksum, envelope_place=context.received_place
+        )
 
     def _clear_retained(self) -> None:
         clients = self._clients

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from paho.mqtt.enums import MQTTErrorCode
@@ -15,6 +16,7 @@ from paho.mqtt.enums import MQTTErrorCode
 from pytest_loadtest.drivers.columns import AnswerColumns
 from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, topic_name
 from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.carried import carried_values
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import Burst, DriverContext
     from pytest_loadtest.drivers.mqtt.paho.connection import PahoConnection
+
+    _Outgoing = tuple[int, int, bytes, bytes | None]
+    """Stream, row, body, and the value of the property that has the envelope; None without one."""
 
 # Number of messages between two writes: the first message of a
 # large burst does not wait for the last.
@@ -96,12 +101,14 @@ class PahoProducers:
             intended=burst.intended[part],
             payload=payload,
         )
+        outside = pool.place.outside
         messages = list(
             zip(
                 stream.tolist(),
                 burst.row[part].tolist(),
                 payloads.whole_payloads(pool, heads, payload, key),
-                strict=True,
+                carried_values(pool.place.carrier, heads) if outside else repeat(None),
+                strict=False,
             )
         )
         sent: list[int] = []
@@ -112,19 +119,17 @@ class PahoProducers:
         burst.idle[part] = idle
         return [position for position, stamp in zip(positions, sent, strict=True) if not stamp]
 
-    def _publish(
-        self, chunk: Sequence[tuple[int, int, bytes]], sent: list[int], idle: list[int]
-    ) -> None:
-        """Publish each message (stream, row, payload) of a chunk.
+    def _publish(self, chunk: Sequence[_Outgoing], sent: list[int], idle: list[int]) -> None:
+        """Publish each message of a chunk.
 
         Its times are appended to ``sent`` and ``idle``: 0 if it cannot be sent.
         """
         # All messages of one stream are written together, right after the last one in the chunk.
-        last = {stream: position for position, (stream, _, _) in enumerate(chunk)}
-        for position, (stream, row, message) in enumerate(chunk):
+        last = {stream: position for position, (stream, *_) in enumerate(chunk)}
+        for position, (stream, row, message, value) in enumerate(chunk):
             producer = self._producers[stream]
             idle_since = producer.idle_since
-            stamp = producer.publish(row, message)
+            stamp = producer.publish(row, message, value)
             sent.append(stamp)
             idle.append(idle_since if stamp else 0)
             if last[stream] == position:
@@ -158,7 +163,7 @@ class PahoProducer:
         self._most: int = settings.max_inflight_messages
         self._clock = context.clock
         self._answers = answers
-        self._hand_over = connection.client.publish
+        self._hand_over: Any = connection.client.publish
         self._pending: dict[int, int] = {}  # packet id → row
         self._resends: dict[int, int] = {}  # packet id → number of resends, where not 0
         self._unwritten: deque[int] = deque()  # rows at QoS 0
@@ -180,8 +185,10 @@ class PahoProducer:
             return min(self._most, self.connection.receive_maximum) - len(self._pending)
         return sys.maxsize if self.connection.unsent < UNSENT else 0
 
-    def publish(self, row: int, message: bytes) -> int:
+    def publish(self, row: int, message: bytes, value: bytes | None) -> int:
         """Pass one message to paho; return the instant before, or 0 if it cannot be sent.
+
+        :param value: of the property that has its envelope; None: the body has it.
 
         After that, the rest of the burst is rejected.
         """
@@ -189,7 +196,7 @@ class PahoProducer:
             self.starved = True
             return 0
         now = self._clock()
-        info = self._hand_over(self._topic, message, self._qos, self._retain)
+        info = self._hand_over(self._topic, message, self._qos, self._retain, value)
         if self._qos == 0:
             self._unwritten.append(row)
         # The next packet id is still in use, 65 535 messages later.

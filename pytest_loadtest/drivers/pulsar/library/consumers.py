@@ -19,10 +19,11 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
+from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.route import PROPERTY, Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
 
     Copy = tuple[int, int, bytes, int, int, int]
-    """Place of the consumer, time of arrival, the first bytes, size, order, flags.
+    """Place of the consumer, time of arrival, what has the envelope, size, order, flags.
 
     See :class:`~pytest_loadtest.drivers.base.Received`."""
 
@@ -54,10 +55,16 @@ class PulsarConsumers:
 
     :param opening: subscribes consumers, all or none; it blocks, and
         is called in threads of this class too.
+    :param carrier: what has the envelope of their messages.
     """
 
-    def __init__(self, opening: Callable[[Sequence[int]], list[PulsarConsumer]]) -> None:
+    def __init__(
+        self,
+        opening: Callable[[Sequence[int]], list[PulsarConsumer]],
+        carrier: Carrier = Carrier.BODY,
+    ) -> None:
         self._opening = opening
+        self._carrier = carrier
         # Filled by the consumers' threads, emptied by the engine's: a
         # deque needs no lock for append and popleft.
         self._copies: deque[Copy] = deque()
@@ -163,7 +170,7 @@ class PulsarConsumers:
             self._early = [copy for copy in copies if copy[0] in self._unreported]
         if self._early:
             copies = [copy for copy in copies if copy[0] not in self._unreported]
-        return received_columns(copies) if copies else None
+        return received_columns(copies, self._carrier) if copies else None
 
     def disconnected(self) -> list[str]:
         """Return the names of consumers that are not connected at present."""
@@ -234,16 +241,12 @@ def topic_order(topics: Sequence[str], *, keyed: bool) -> Callable[[Any], int]:
     return order_of
 
 
-def received_columns(copies: Sequence[Copy]) -> Received:
+def received_columns(copies: Sequence[Copy], carrier: Carrier = Carrier.BODY) -> Received:
     """Return at least one message as columns."""
-    place, time, fronts, size, order, flags = zip(*copies, strict=True)
-    heads = b"".join(fronts)
-    if len(heads) != len(copies) * HEAD:
-        # Compact envelopes and foreign messages may be shorter than a head.
-        heads = b"".join(front.ljust(HEAD, b"\0") for front in fronts)
+    place, time, values, size, order, flags = zip(*copies, strict=True)
     return Received(
         consumer=np.array(place, np.int32),
-        heads=np.frombuffer(heads, np.uint8).reshape(len(copies), HEAD),
+        heads=carried_heads(carrier, values),
         size=np.array(size, np.int32),
         time=np.array(time, np.int64),
         order=np.array(order, np.int64),
@@ -278,6 +281,7 @@ class PulsarConsumer:
         self._order = order
         self._gone = gone
         self._checksum = context.checksum
+        self._outside = context.received_place.outside
         self._tokens = context.token_reader()
         self._closing = False
         self._leaving = self._halted = False
@@ -320,6 +324,7 @@ class PulsarConsumer:
         order = self._order
         checksum = self._checksum
         tokens = self._tokens
+        outside = self._outside
         while True:
             message = receive(RECEIVE_TIMEOUT)
             if self._halted:
@@ -335,10 +340,13 @@ class PulsarConsumer:
             flags = _REDELIVERED if message.redelivery_count() else 0
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
-            head = data[:HEAD]
-            if tokens is not None:
-                head = decode_digits([tokens.digits(data, 0, len(data))]).tobytes()
-            append((place, now, head, len(data), order(message) if order else 0, flags))
+            if outside:
+                value = message.properties().get(PROPERTY, "").encode()
+            elif tokens is not None:
+                value = tokens.digits(data, 0, len(data))
+            else:
+                value = data[:HEAD]
+            append((place, now, value, len(data), order(message) if order else 0, flags))
             # acknowledge() is synchronous, but returns at once, because
             # the client groups acknowledgements.
             acknowledge(message)

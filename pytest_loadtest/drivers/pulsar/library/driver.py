@@ -83,7 +83,7 @@ class PulsarDriver:
             raise UsageError(f"strictTuning: pulsar-client {options.VERSION} cannot apply {listed}")
         self._clients: list[Any] = []
         self._producers = PulsarProducers([], [], context, window=None, memory=None)
-        self._consumers = PulsarConsumers(self._open_consumers)
+        self._consumers = PulsarConsumers(self._open_consumers, context.received_place.carrier)
         self._failures: list[str] = []
         self._closed = False
         self._connecting = threading.Lock()

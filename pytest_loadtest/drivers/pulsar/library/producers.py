@@ -22,13 +22,15 @@ from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.carried import carried_values
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
 from pytest_loadtest.message.payloads import whole_payloads
+from pytest_loadtest.message.route import PROPERTY
 from pytest_loadtest.message.samples import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -138,6 +140,9 @@ class PulsarProducers:
         )
         key_numbers = None if burst.key is None else burst.key[taken]
         keys = repeat(None) if key_numbers is None else map(_KEY.format, key_numbers.tolist())
+        values: Iterable[bytes | None] = repeat(None)
+        if pool.place.outside:
+            values = carried_values(pool.place.carrier, heads)
         dues = repeat(AT_ONCE) if burst.due is None else burst.due[taken].tolist()
         send_to = self._send_to
         clock = self._clock
@@ -146,16 +151,19 @@ class PulsarProducers:
         sent: list[int] = []
         stamp = sent.append
         try:
-            for row, index, size, data, key, due in zip(
+            for row, index, size, data, value, key, due in zip(
                 burst.row[taken].tolist(),
                 indexes,
                 sizes,
                 whole_payloads(pool, heads, payload, key_numbers),
+                values,
                 keys,
                 dues,
                 strict=False,
             ):
                 message = build().content(data)
+                if value is not None:
+                    message.property(PROPERTY, value.decode())
                 if key is not None:
                     message.partition_key(key)
                 if due != AT_ONCE:

@@ -10,10 +10,20 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Received
 from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.envelope import HEAD, encode_heads, marks
 from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import decode_digits
+from pytest_loadtest.message.token import (
+    DIGITS,
+    PREFIX,
+    TOKEN,
+    TokenReader,
+    decode_columns,
+    decode_digits,
+)
+from pytest_loadtest.wire.pulsar.batches import BatchReader
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -21,8 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.token import TokenReader
-    from pytest_loadtest.wire.pulsar.batches import BatchReader
+    from pytest_loadtest.message.route import EnvelopePlace
 
     Buffer = bytes | memoryview
 
@@ -43,6 +52,7 @@ class Arrival(NamedTuple):
     :param messages: the number in the batch; 0: the entry is one message, not a batch.
     :param data: the decompressed payload.
     :param chosen: indexes of the messages in the batch to take; None: all.
+    :param value: of the property that has the envelope of a single message.
     """
 
     place: int
@@ -53,6 +63,7 @@ class Arrival(NamedTuple):
     messages: int
     data: Buffer
     chosen: NDArray[np.intp] | None = None
+    value: bytes = b""
 
 
 class _Part(NamedTuple):
@@ -69,25 +80,41 @@ class _Part(NamedTuple):
     order: NDArray[np.int64] | None = None
 
 
+class _Front(NamedTuple):
+    """The bytes before the payload of each message of a batch.
+
+    :param digits: number of bytes between both parts, the digits of a token.
+    """
+
+    first: bytes
+    rest: bytes = b""
+    digits: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.first) + self.digits + len(self.rest)
+
+
 class ArrivalReader:
     """:param damaged: the head, in the full form, of the message that represents an unreadable
         entry.
     :param checksum: verify bodies.
     :param keyed: order is judged by key.
-    :param tokens: finds the token of a message; None: the envelope begins its body.
+    :param place: the place of the envelope.
     """
 
     def __init__(
         self,
-        reader: BatchReader,
         damaged: bytes,
         *,
         checksum: bool,
         keyed: bool,
-        tokens: TokenReader | None = None,
+        place: EnvelopePlace = IN_BODY,
     ) -> None:
-        self._tokens = tokens
-        self._reader = reader
+        self._carrier = place.carrier
+        self._outside = place.outside
+        self._tokens = TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
+        self._reader = BatchReader(PROPERTY, TOKEN) if self._outside else BatchReader()
         self._damaged = damaged
         self._checksum = checksum
         self._keyed = keyed
@@ -97,22 +124,30 @@ class ArrivalReader:
         # The batches of one producer mostly have messages of one length with the same bytes before
         # each payload. Such arrivals are read together by slicing (even); only the others are read
         # message by message (odd).
-        even: defaultdict[tuple[bytes, int], list[int]] = defaultdict(list)
+        even: defaultdict[tuple[_Front, int], list[int]] = defaultdict(list)
         odd: list[int] = []
-        for number, (*_, count, data, chosen) in enumerate(came):
+        single: list[int] = []
+        for number, (*_, count, data, chosen, _) in enumerate(came):
+            if not count and self._carrier is not Carrier.BODY:
+                single.append(number)
+                continue
             length = len(data) // count if count else len(data)
             before = 0
             if count:
                 before = self._even(data, count) or -1
-            # Only an envelope that begins each body is at one place of messages of one length.
-            if before < 0 or chosen is not None or not length or self._tokens is not None:
+            front = self._front(bytes(data[: max(before, 0)]))
+            # A token in JSON is not at one place of messages of one length.
+            has_tokens = self._tokens is not None or (self._outside and not front.digits)
+            if before < 0 or chosen is not None or not length or has_tokens:
                 odd.append(number)
             else:
-                even[bytes(data[:before]), length].append(number)
+                even[front, length].append(number)
         parts = [
             self._read_even(came, numbers, front, length, odd)
             for (front, length), numbers in even.items()
         ]
+        if single:
+            parts.append(self._read_single(came, single))
         parts += [self._read(came[number], number) for number in odd]
         return _received(came, [part for part in parts if part.numbers])
 
@@ -122,14 +157,47 @@ class ArrivalReader:
         except ProtocolError:
             return None
 
+    def _front(self, before: bytes) -> _Front:
+        """Return what the messages of a batch have before their payloads.
+
+        :param before: those bytes of its first message.
+        """
+        value = self._reader.value_start(before)
+        if value < 0:
+            return _Front(before)
+        digits = value + len(PREFIX)
+        return _Front(before[:digits], before[digits + DIGITS :], DIGITS)
+
+    def _read_single(self, came: Sequence[Arrival], numbers: list[int]) -> _Part:
+        """Read arrivals of one message each, whose envelopes do not begin bodies."""
+        values = []
+        sizes = []
+        for number in numbers:
+            arrival = came[number]
+            value = arrival.value
+            if self._tokens is not None:
+                value = self._tokens.digits(bytes(arrival.data), 0, len(arrival.data))
+            values.append(value)
+            sizes.append(len(arrival.data))
+        heads = carried_heads(self._carrier, values)
+        for index, number in enumerate(numbers):
+            if came[number].data is self._damaged:
+                heads[index] = np.frombuffer(self._damaged, np.uint8)
+        return _Part(numbers, [1] * len(numbers), heads, np.array(sizes, np.int32))
+
     def _read_even(
-        self, came: Sequence[Arrival], numbers: list[int], front: bytes, length: int, odd: list[int]
+        self,
+        came: Sequence[Arrival],
+        numbers: list[int],
+        front: _Front,
+        length: int,
+        odd: list[int],
     ) -> _Part:
         """Read arrivals whose messages all begin with the same bytes ``front``.
 
         Append the arrivals with other messages to ``odd``.
         """
-        before = len(front)
+        before = front.length
         blocks = [
             np.frombuffer(came[number].data, np.uint8).reshape(-1, length) for number in numbers
         ]
@@ -153,12 +221,16 @@ class ArrivalReader:
                 if good
                 else _Part([], [], np.empty((0, HEAD), np.uint8), _sizes(0, 0))
             )
-        heads = [whole[:, before : before + HEAD] for whole in wholes]
-        together = heads[0] if len(heads) == 1 else np.concatenate(heads)
         size = length - before
-        # Compact envelopes are shorter than HEAD: the rest of the head is zeros.
-        if size < HEAD:
-            together = np.pad(together, ((0, 0), (0, HEAD - size)))
+        if front.digits:
+            start = len(front.first)
+            digits = [whole[:, start : start + DIGITS] for whole in wholes]
+            together = decode_columns(_concatenated(digits))
+        else:
+            together = _concatenated([whole[:, before : before + HEAD] for whole in wholes])
+            # Compact envelopes are shorter than HEAD: the rest of the head is zeros.
+            if size < HEAD:
+                together = np.pad(together, ((0, 0), (0, HEAD - size)))
         corrupt = None
         if self._checksum:
             corrupt = np.array(
@@ -200,7 +272,10 @@ class ArrivalReader:
             data[start : start + size]
             for start, size in zip(batch.starts.tolist(), batch.sizes.tolist(), strict=True)
         ]
-        heads = self._heads([bodies[i] for i in chosen])
+        if self._outside:
+            heads = carried_heads(self._carrier, [batch.values[i] for i in chosen])
+        else:
+            heads = self._heads([bodies[i] for i in chosen])
         order = None
         if self._keyed and batch.keys is not None:
             order = np.array([key_number(batch.keys[i] or "") for i in chosen], np.int64)
@@ -252,11 +327,18 @@ def _sizes(count: int, size: int) -> NDArray[np.int32]:
     return np.full(count, size, np.int32)
 
 
-def _all_begin(blocks: Sequence[NDArray[np.uint8]], front: bytes) -> bool:
-    expected = np.frombuffer(front, np.uint8)
-    return all(
-        len(block) == 1 or bool(np.all(block[:, : len(front)] == expected)) for block in blocks
-    )
+def _all_begin(blocks: Sequence[NDArray[np.uint8]], front: _Front) -> bool:
+    first = np.frombuffer(front.first, np.uint8)
+    rest = np.frombuffer(front.rest, np.uint8)
+    rest_start = front.length - len(rest)
+    for block in blocks:
+        if len(block) == 1:
+            continue
+        if not np.all(block[:, : len(first)] == first):
+            return False
+        if front.rest and not np.all(block[:, rest_start : front.length] == rest):
+            return False
+    return True
 
 
 def _concatenated(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_loadtest.message.envelope import HEAD
+from pytest_loadtest.message.route import PROPERTY
+from pytest_loadtest.message.token import TOKEN, encode_tokens, token_columns
 from pytest_loadtest.wire.pulsar.batches import prefix
+from pytest_loadtest.wire.pulsar.entries import property_front
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +35,9 @@ _BEFORE: Final = len(
 )  # most bytes before a message in a batch
 
 
+_FRONT: Final = property_front(1, PROPERTY, TOKEN)
+
+
 class BatchLimits(NamedTuple):
     """The limits of a batch.
 
@@ -44,14 +50,16 @@ class BatchLimits(NamedTuple):
     size: int
     delay: int
 
-    def within(self, room: int, smallest: int) -> BatchLimits:
+    def within(self, room: int, smallest: int, *, outside: bool = False) -> BatchLimits:
         """Return a copy with ``size`` capped to fit into ``room`` bytes.
 
         Payloads and per-message headers count.
 
         :param smallest: bytes of the smallest payload.
+        :param outside: the envelope is a property.
         """
-        return self._replace(size=min(self.size, room * smallest // (smallest + _BEFORE)))
+        whole = smallest + _BEFORE + (len(_FRONT) + TOKEN if outside else 0)
+        return self._replace(size=min(self.size, room * smallest // whole))
 
 
 class Batches(NamedTuple):
@@ -258,20 +266,29 @@ class EntryPacker:
         self._pool = pool
         self._batched = batched
         self._heads = pool.head_size.tolist()
+        # Of a message that is no batch, the property is in the metadata of its entry.
+        self._carries = batched and pool.place.outside
         sizes = pool.sizes.tolist()
         if batched:
-            self._prefixes = [prefix(size) for size in sizes]
+            self._prefixes = [self._prefix(size) for size in sizes]
         else:
             self._prefixes = [b""] * len(sizes)
-        # If all messages have one size, a table of them (prefix, head, body) makes packing a single
-        # take() and one copy of the heads.
+        # If all messages have one size, a table of them (prefix, envelope, body) makes packing a
+        # single take() and one copy of the envelopes.
+        self._width = TOKEN if self._carries else self._heads[0]
         self._table: NDArray[np.uint8] | None = None
         if len(set(sizes)) == 1 and sizes[0] < _TABLE_BELOW and pool.filler is None:
             rows = [
-                front + bytes(head) + body
-                for front, head, body in zip(self._prefixes, self._heads, pool.bodies, strict=True)
+                front + bytes(self._width) + body
+                for front, body in zip(self._prefixes, pool.bodies, strict=True)
             ]
             self._table = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
+
+    def _prefix(self, size: int, key: bytes | None = None) -> bytes:
+        """Return the bytes before the payload, up to the token if it is a property."""
+        if self._carries:
+            return prefix(size, key, _FRONT, TOKEN)
+        return prefix(size, key)
 
     def pack(
         self,
@@ -294,9 +311,11 @@ class EntryPacker:
         if key is not None and self._batched:
             sizes = self._pool.sizes.take(payload).tolist()
             prefixes = [
-                prefix(size, b"key-%d" % each)
+                self._prefix(size, b"key-%d" % each)
                 for size, each in zip(sizes, key.tolist(), strict=True)
             ]
+        if self._carries:
+            prefixes = list(map(add, prefixes, encode_tokens(heads)))
         if self._pool.filler is not None:
             messages = self._pool.filler.messages(heads, payload, key)
             whole = list(map(add, prefixes, messages))
@@ -320,8 +339,8 @@ class EntryPacker:
         rows = self._table.take(payload, axis=0)
         before = len(self._prefixes[0])
         length = rows.shape[1]
-        head = self._heads[0]
-        rows[:, before : before + head] = heads[:, :head]
+        envelopes = token_columns(heads) if self._carries else heads[:, : self._width]
+        rows[:, before : before + self._width] = envelopes
         whole = rows.data.cast("B")
         return [
             [whole[start * length : stop * length]]

@@ -25,12 +25,18 @@ from pytest_loadtest.drivers.pulsar.native.partition_consumer import (
     PartitionConsumer,
 )
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.route import PROPERTY
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression
-from pytest_loadtest.wire.pulsar.batches import BatchReader, pending_indexes
-from pytest_loadtest.wire.pulsar.entries import CorruptEntryError, as_text, open_entry
+from pytest_loadtest.wire.pulsar.batches import pending_indexes
+from pytest_loadtest.wire.pulsar.entries import (
+    CorruptEntryError,
+    as_text,
+    open_entry,
+    property_value,
+)
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
@@ -85,12 +91,12 @@ class NativeConsumers:
         self._ack_at: int | None = None
         self._look_at: int | None = None
         self._damaged = damaged_head(context.nonce)
+        self._outside = context.received_place.outside
         self._reader = ArrivalReader(
-            BatchReader(),
             self._damaged,
             checksum=context.checksum,
             keyed=self._keyed,
-            tokens=context.token_reader(),
+            place=context.received_place,
         )
 
     # --- attaching and detaching
@@ -282,8 +288,9 @@ class NativeConsumers:
         order |= part.output << OUTPUT_BITS
         batch = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 0
         chosen = pending_indexes(entry.ack_set, batch) if entry.ack_set and batch else None
+        value = property_value(metadata, PROPERTY) if self._outside and not batch else b""
         self._arrivals.append(
-            Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen)
+            Arrival(part.owner.place, now, lag, order, flags, batch, payload, chosen, value)
         )
 
         if self._kept > _MOST_KEPT:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
 from pytest_loadtest.drivers.pulsar.native.batching import EntryPacker
+from pytest_loadtest.message.route import PROPERTY
+from pytest_loadtest.message.token import TOKEN, encode_tokens
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression, entries
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import PayloadPool
 
     Column = NDArray[np.int64]
+
+
+_FRONT: Final = entries.property_front(4, PROPERTY, TOKEN)
 
 
 class Unanswered:
@@ -213,6 +218,7 @@ class EntryWriter:
         self, pool: PayloadPool, parts: Sequence[PartitionProducer], codec: int, *, one_key: bool
     ) -> None:
         self._parts = parts
+        self._outside = pool.place.outside
         self._codec = codec
         self._one_key = one_key
         self._packers = {batched: EntryPacker(pool, batched=batched) for batched in (True, False)}
@@ -238,6 +244,7 @@ class EntryWriter:
             if messages.key is None or (batched and not self._one_key)
             else messages.key[made.starts].tolist()
         )
+        values = encode_tokens(messages.heads) if self._outside and not batched else ()
         parts = messages.part[made.starts].tolist()
         for number, (start, stop, payload) in enumerate(
             zip(made.starts, made.stops, packed, strict=True)
@@ -245,6 +252,8 @@ class EntryWriter:
             more = b"" if keys is None else entries.field(6, b"key-%d" % keys[number])
             if due is not None:
                 more += entries.deliver_at(int(due[number]))
+            if values:
+                more += _FRONT + values[start]
             part = parts[number]
             frame, receipts = self._seal(
                 self._parts[part], payload, stop - start, published, more, batched=batched

@@ -108,7 +108,9 @@ class NativeProducers:
         """Limit batches to ``room`` bytes, though ``batchingMaxBytes`` may allow more."""
         # The broker closes the connection for a larger entry, which would be sent again on the next
         # connection, and so on for ever.
-        self._limits = self._limits.within(room, int(self._context.pool.sizes.min()))
+        pool = self._context.pool
+        smallest = int(pool.sizes.min())
+        self._limits = self._limits.within(room, smallest, outside=pool.place.outside)
         self._writer.most = room if self._context.settings.chunking_enabled else None
 
     # --- taking

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import pytest
+from mqtt_rig import context
 
 from pytest_loadtest.drivers import driver_class
 from pytest_loadtest.drivers.mqtt.kind import KIND
+from pytest_loadtest.drivers.mqtt.options import client_options
+from pytest_loadtest.message.route import IN_BODY, parse_place
 
 BROKERS = list(KIND.brokers.values())
 NAMES = [
@@ -40,3 +44,11 @@ def test_the_descriptor_loads_no_client() -> None:
         ).stdout.strip()
         == "[]"
     )
+
+
+@pytest.mark.parametrize("place", ["properties", "correlationData"])
+def test_an_envelope_besides_the_body_adds_the_bytes_of_its_property(place: str) -> None:
+    made = replace(client_options(context()), sent=parse_place(place))
+    without = replace(made, sent=IN_BODY)
+    for client in KIND.clients.values():
+        assert client.envelopes[place] == made.properties - without.properties

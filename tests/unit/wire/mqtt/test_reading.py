@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from mqtt_codec import Packet, PublishAnswer, decode, encode
 
 from pytest_loadtest.wire.mqtt import packets as p
-from pytest_loadtest.wire.mqtt.fields import LONGEST, MalformedPacket
+from pytest_loadtest.wire.mqtt.fields import (
+    LONGEST,
+    FieldReader,
+    MalformedPacket,
+    decode_properties,
+)
 from pytest_loadtest.wire.mqtt.reading import encode_answer, read_packets, read_topics
 
 from .test_codec import PACKETS, PUBLISHES
@@ -53,13 +58,18 @@ def test_every_packet_is_read_once_and_in_order(packets: list[Packet], version: 
     assert answers == [
         (a.kind, a.packet_id, a.reason) for a in packets if isinstance(a, PublishAnswer)
     ]
-    found = [
-        (qos, dup > 0, packet_id, data[start:end]) for qos, dup, packet_id, start, end in messages
-    ]
+    found = []
+    for qos, dup, packet_id, before, start, end in messages:
+        properties = {}
+        if version == p.V5:
+            properties = decode_properties(FieldReader(data[before:start]))
+        found.append((qos, dup > 0, packet_id, properties, data[start:end]))
     topics = [m.topic.encode() for m in packets if isinstance(m, p.Publish)]
     assert read_topics(data, used) == topics
     assert found == [
-        (m.qos, m.dup, m.packet_id, m.payload) for m in packets if isinstance(m, p.Publish)
+        (m.qos, m.dup, m.packet_id, m.properties, m.payload)
+        for m in packets
+        if isinstance(m, p.Publish)
     ]
 
 
@@ -88,7 +98,7 @@ def test_garbage_is_malformed_or_packets(data: bytes, version: int) -> None:
     except MalformedPacket:
         return
     assert used <= len(data)
-    assert all(start <= end <= used for *_, start, end in messages)
+    assert all(before <= start <= end <= used for *_, before, start, end in messages)
 
 
 @given(first=st.integers(0, 255), body=st.binary(max_size=40), version=VERSIONS)
@@ -100,14 +110,14 @@ def test_a_valid_publish_is_read(first: int, body: bytes, version: int) -> None:
     except MalformedPacket:
         return
     data = bytes([first, len(body)]) + body
-    _, ((qos, _, packet_id, start, end),), _, _ = read_packets(data, version)
+    _, ((qos, _, packet_id, _, start, end),), _, _ = read_packets(data, version)
     assert (qos, packet_id, data[start:end]) == (packet.qos, packet.packet_id, packet.payload)
 
 
 @pytest.mark.parametrize("length", [127, 128, 16_383, 16_384, 2_097_152])
 def test_a_length_may_have_several_bytes(length: int) -> None:
     data = encode(p.Publish("t", bytes(length - 4))) + encode(p.Ping(p.PINGRESP))
-    used, ((_, _, _, start, end),), _, others = read_packets(data, p.V5)
+    used, ((*_, start, end),), _, others = read_packets(data, p.V5)
     assert (used, end - start, others) == (len(data), length - 4, [p.Ping(p.PINGRESP)])
 
 

@@ -9,6 +9,7 @@ from queue import Empty, Queue
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import _pulsar
 import numpy as np
 import pulsar
 import pytest
@@ -24,7 +25,7 @@ from pytest_loadtest.drivers.pulsar.library.consumers import (
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message import payloads
-from pytest_loadtest.message.route import Route, parse_place
+from pytest_loadtest.message.route import PROPERTY, Carrier, Route, parse_place
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.testing.rig import FakeClock
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def received_by(consumer: PulsarConsumer) -> Any:
+def received_by(consumer: PulsarConsumer, carrier: Carrier = Carrier.BODY) -> Any:
     """Receive until the client is closed."""
     copies: deque[Any] = deque()
     consumer.run(4, copies)
-    return received_columns(copies)
+    return received_columns(copies, carrier)
 
 
 def test_messages_become_columns_and_are_acknowledged() -> None:
@@ -82,8 +83,21 @@ def test_the_token_of_a_message_is_its_envelope() -> None:
     (token,) = encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))
     route = Route(input="in", output=("out",), received=parse_place("json:/ref"))
     client = NullConsumer(message_of(b'{"ref":"%b"}' % token), message_of(b"no token"))
-    got = received_by(PulsarConsumer(client, "c", context(route=route), None, [].append))
+    consumer = PulsarConsumer(client, "c", context(route=route), None, [].append)
+    got = received_by(consumer, Carrier.JSON)
     assert [bytes(row) for row in got.heads] == [head, bytes(32)]
+
+
+def test_a_property_of_a_message_is_its_envelope() -> None:
+    head = bytes(range(32))
+    (token,) = encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))
+    route = Route(input="in", output=("out",), received=parse_place("properties"))
+    ours = _pulsar.MessageBuilder().content(b"").property(PROPERTY, token.decode()).build()
+    client = NullConsumer(ours, message_of(token))
+    consumer = PulsarConsumer(client, "c", context(route=route), None, [].append)
+    got = received_by(consumer, Carrier.PROPERTIES)
+    assert [bytes(row) for row in got.heads] == [head, bytes(32)]
+    assert got.size.tolist() == [0, 48]
 
 
 def test_a_key_becomes_its_number_or_a_hash() -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.drivers.pulsar.names import key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader
+from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.route import PROPERTY, Carrier, parse_place
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import TokenReader, encode_tokens
+from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.wire.pulsar.api_pb2 import SingleMessageMetadata
-from pytest_loadtest.wire.pulsar.batches import BatchReader
 
 DAMAGED = b"D" * 32
 SIZES = st.sampled_from([0, 1, 16, 20, 31, 32, 33, 100, 3000])
@@ -163,7 +164,7 @@ def naive(
 
 
 def reader(checksum: bool = False, keyed: bool = False) -> ArrivalReader:
-    return ArrivalReader(BatchReader(), DAMAGED, checksum=checksum, keyed=keyed)
+    return ArrivalReader(DAMAGED, checksum=checksum, keyed=keyed)
 
 
 @given(
@@ -212,11 +213,65 @@ def test_tokens_are_found_in_batches_and_in_single_messages() -> None:
         Arrival(0, 3, -1, 0, 0, 0, b"no token"),
         Arrival(0, 4, -1, 0, 0, 0, b""),
     ]
-    found = ArrivalReader(
-        BatchReader(), DAMAGED, checksum=False, keyed=False, tokens=TokenReader(("ref",))
-    ).columns(came)
+    found = placed("json:/ref").columns(came)
     assert [bytes(head) for head in found.heads] == [*heads, bytes(32), bytes(32)]
     assert found.size.tolist() == [*map(len, bodies), 8, 0]
+
+
+def placed(place: str) -> ArrivalReader:
+    return ArrivalReader(DAMAGED, checksum=False, keyed=True, place=parse_place(place))
+
+
+@pytest.mark.parametrize("place", ["json:/ref", "properties"])
+def test_an_entry_that_was_damaged_on_its_way_counts_as_corrupt(place: str) -> None:
+    """Its head stands for it, wherever the envelope is."""
+    found = placed(place).columns([Arrival(0, 1, -1, 0, 0, 0, DAMAGED)])
+    assert [bytes(head) for head in found.heads] == [DAMAGED]
+
+
+TOKENS = st.binary(min_size=32, max_size=32).map(
+    lambda head: encode_tokens(np.frombuffer(head, np.uint8).reshape(1, 32))[0].decode()
+)
+VALUES = TOKENS | st.none() | st.sampled_from(["~lt1~cut", "other", "x" * 48])
+
+
+@st.composite
+def valued(draw: Any) -> tuple[bytes, list[str], int, bool]:
+    """Messages of one entry: their encoding, values, size, and whether they are a batch."""
+    size = draw(st.integers(0, 40))
+    values = draw(st.lists(TOKENS | VALUES, min_size=1, max_size=5))
+    pairs = draw(st.sampled_from([[], [("a", "b")], [("z", "~lt1~" + "a" * 43)]]))
+    if len(values) == 1 and draw(st.booleans()):
+        return bytes(size), values, size, False
+    key = draw(st.sampled_from([None, "key-7"]))
+    parts = []
+    for value in values:
+        metadata = SingleMessageMetadata(payload_size=size, partition_key=key)
+        own = [] if value is None else [(PROPERTY, value)]
+        for name, text in sorted([*pairs, *own]):
+            metadata.properties.add(key=name, value=text)
+        encoded = metadata.SerializeToString()
+        parts += [len(encoded).to_bytes(4, "big"), encoded, bytes(size)]
+    return b"".join(parts), values, size, True
+
+
+@given(entries=st.lists(valued(), min_size=1, max_size=5))
+def test_properties_are_read_as_by_protobuf(
+    entries: list[tuple[bytes, list[str], int, bool]],
+) -> None:
+    """Whether messages are alike or not, with other properties and values, and among others'."""
+    came = []
+    values = []
+    sizes = []
+    for number, (data, own, size, batched) in enumerate(entries):
+        single = b"" if batched or own[0] is None else own[0].encode()
+        count = len(own) if batched else 0
+        came.append(Arrival(0, number, -1, 0, 0, count, data, None, single))
+        values += [b"" if value is None else value.encode() for value in own]
+        sizes += [size] * len(own)
+    found = placed("properties").columns(came)
+    assert np.array_equal(found.heads, carried_heads(Carrier.PROPERTIES, values))
+    assert found.size.tolist() == sizes
 
 
 @pytest.mark.parametrize("length", [0, 3, 15, 31, 32, 200])
