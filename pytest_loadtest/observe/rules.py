@@ -303,7 +303,7 @@ def _describe_service_cpu(sampled: Sampled, mask: Mask) -> str:
 
 
 def _service_not_reading(sampled: Sampled) -> Mask:
-    """A service under test was stopped, or left received messages unread; CPU does not explain it."""
+    """A service under test was stopped, or left messages unread; CPU does not explain it."""
     mask: Mask = sampled.unread("service")
     for service in sampled.processes("service"):
         mask |= sampled[f"{service}.stopped"] > 0
@@ -355,7 +355,10 @@ RULES: Final = (
     ),
     Rule(conclusion="subscriber", saturated=_asleep, needs=("workers.unread",), describe=_describe_subscriber),
     Rule(conclusion="consumer", saturated=_starved, needs=("sys.starved", "sys.blocked"), describe=_describe_starved, everywhere=False),
-    Rule(conclusion="service CPU", saturated=_service_cpu, needs=("service.unread",), describe=_describe_service_cpu, everywhere=False),
+    Rule(
+        conclusion="service CPU", saturated=_service_cpu, needs=("service.unread",),
+        describe=_describe_service_cpu, everywhere=False,
+    ),
     Rule(conclusion="broker CPU", saturated=_no_core, needs=("broker.wanted",), describe=_describe_cpu),
     Rule(conclusion="generator", saturated=_generator, needs=(), describe=_describe_generator),
     Rule(conclusion="network", saturated=_network, needs=("workers.unsent", "broker.unsent"), describe=_describe_network),

@@ -85,7 +85,8 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         yield Paragraph(f"broker {text}")
     if uses := node_uses(document):
         caption = (
-            "Processes of the cluster, and services under test: medians of cores, maxima of memory, means of rates,"
+            "Processes of the cluster, and services under test: medians of cores, maxima of memory,"
+            " means of rates,"
             " topics at the begin and at the end; empty where it is not applicable or unknown"
         )
         rows = [use.cells for use in uses]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_parts_of_one_name_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
