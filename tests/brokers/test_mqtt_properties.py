@@ -10,6 +10,8 @@ import paho.mqtt.client as paho
 import pytest
 from mqtt_codec import decode
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers.base import TargetAddress
@@ -20,14 +22,16 @@ from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import TargetError
-from pytest_loadtest.message.route import Route, parse_place
-from pytest_loadtest.testing import Subject
+from pytest_loadtest.message.envelope import CORRUPT, FOREIGN, OURS
+from pytest_loadtest.message.route import PROPERTY, Route, parse_place
+from pytest_loadtest.testing import Rig, Subject
 from pytest_loadtest.testing.rig import expect_received, placed_pool, rig
 from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.fields import FieldReader, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
@@ -109,18 +113,17 @@ def test_user_properties_arrive(
     assert facts["userProperties"] == "2, 80 bytes in each message"
 
 
-@pytest.mark.parametrize("place", ["properties", "correlationData"])
+OUTSIDE = pytest.mark.parametrize("place", ["properties", "correlationData"])
+
+
+@OUTSIDE
 def test_an_envelope_is_a_property_besides_others(
     subject: Callable[..., Subject],
     published: list[tuple[BrokerSocket, packets.Publish]],
     place: str,
 ) -> None:
     """It comes with the run's user properties and alias, and adds the bytes that the plan names."""
-    made = subject(userProperties=2, topicAliasMaximum=5)
-    found = parse_place(place)
-    with rig(
-        made, placed_pool(found), route=Route(input="p", output=("p",), sent=found, received=found)
-    ) as r:
+    with placed_rig(subject(userProperties=2, topicAliasMaximum=5), place) as r:
         burst = r.send(20)
         r.until(lambda: r.copies >= 20, "received")
         expect_received(r, r.places[0], burst, ordered=True)
@@ -134,6 +137,73 @@ def test_an_envelope_is_a_property_besides_others(
         added.add(len(encode_properties(packet.properties)) - len(encode_properties(others)))
     # The length of the properties may take a byte more.
     assert added <= {KIND.clients["native"].envelopes[place] + more for more in (0, 1)}
+
+
+def placed_rig(subject: Subject, place: str) -> AbstractContextManager[Rig]:
+    """Open a run that receives what it sends, with envelopes in this place."""
+    found = parse_place(place)
+    route = Route(input="placed", output=("placed",), sent=found, received=found)
+    return rig(subject, placed_pool(found), route=route)
+
+
+@OUTSIDE
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_is_sent_again_keeps_its_envelope(
+    subject: Callable[..., Subject], broker: brokers.Broker, qos: int, place: str
+) -> None:
+    assert broker.facts.pid is not None
+    with placed_rig(subject(qos=qos, sessionExpiry="60s"), place) as r:
+        r.send(1)
+        r.until(lambda: r.acked >= 1, "acked")
+        os.kill(broker.facts.pid, signal.SIGSTOP)
+        try:
+            r.send(5, first=1)
+            r.driver._clients._kept[-1].abandon("broken by the test")  # type: ignore[attr-defined]
+        finally:
+            os.kill(broker.facts.pid, signal.SIGCONT)
+        r.until(
+            lambda: r.acked >= 6 and set(r.heads(0).seq.tolist()) == set(range(6)),
+            "acked and received",
+        )
+        assert set(r.heads(0).kind.tolist()) == {OURS}
+        assert sum(int(part.resends.sum()) for part in r.acks if part.resends is not None) >= 5
+
+
+@OUTSIDE
+def test_messages_of_others_are_foreign_and_damaged_envelopes_corrupt(
+    subject: Callable[..., Subject],
+    broker: brokers.Broker,
+    published: list[tuple[BrokerSocket, packets.Publish]],
+    place: str,
+) -> None:
+    """Whatever the body has, and however long it is."""
+    host, _, port = broker.facts.url.removeprefix("mqtt://").partition(":")
+    visitor = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+    visitor.connect(host, int(port))
+    visitor.loop_start()
+    with placed_rig(subject(), place) as r:
+        r.send(1)
+        r.until(lambda: r.copies >= 1, "received")
+        ((_, own),) = published
+        if place == "properties":
+            ((_, token),) = own.properties["user_property"]
+            other = "B" if token[20] == "A" else "A"
+            values = [None, "theirs", token[:20] + other + token[21:], token[:30]]
+        else:
+            head = own.properties["correlation_data"]
+            values = [None, b"theirs", head[:20] + b"!" + head[21:], head[:20]]
+        for body in (b"", own.payload, str(values[2]).encode()):
+            for value in values:
+                properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+                if value is not None and place == "properties":
+                    properties.UserProperty = [("other", "property"), (PROPERTY, value)]
+                elif value is not None:
+                    properties.CorrelationData = value
+                visitor.publish("placed", body, qos=1, properties=properties).wait_for_publish(30)
+        visitor.disconnect()
+        visitor.loop_stop()
+        r.until(lambda: r.copies >= 13, "received")
+        assert r.heads(0).kind.tolist() == [OURS, *[FOREIGN, FOREIGN, CORRUPT, CORRUPT] * 3]
 
 
 def _listen(client: paho.Client, done: Callable[[], bool]) -> None:
