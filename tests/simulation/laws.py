@@ -159,8 +159,8 @@ def later_reads(world: World, played: Played) -> World | None:
 def _is_delay_harmful(world: World, played: Played) -> bool:
     """Return whether a world was missed, and a delay cannot help.
 
-    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter), and where no message
-    may be early.
+    It may help with a lower bound, a drift (the first tenth may become slower), a gap (the last one becomes shorter), where no message
+    may be early, and with a throughput, which counts from the phase's start and the median latency on (docs/decisions/004).
     """
     excluded = {
         "search",
@@ -171,6 +171,9 @@ def _is_delay_harmful(world: World, played: Played) -> bool:
         "deliverAt",
     }
     if played.outcome != "missed" or excluded & set(world.profile):
+        return False
+    findings = (played.results or {}).get("verdict", {}).get("findings", ())
+    if {one["metric"] for one in findings if one["outcome"] == "missed"} == {"throughput"}:
         return False
     metrics = {metric for metric, _ in objectives(world)}
     if _two_sided(world.profile) or {"earliness", "deliveryGap"} & metrics:

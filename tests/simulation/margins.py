@@ -26,6 +26,7 @@ Between two plays:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,15 +121,19 @@ def _outcome(findings: dict[Key, Finding], key: Key) -> str | None:
 def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Played) -> str:
     """Return the name of the margin that explains one objective, or ''."""
     if finding["windows"]:
-        return TICK if _are_windows_close(finding, other) else ""
-    margin = _margin_of_values(finding, other, played, calm)
+        margin = TICK if _are_windows_close(finding, other) else ""
+    else:
+        margin = _margin_of_values(finding, other, played, calm)
     workload, stage, *_ = key
-    if margin or stage is not None or finding["bucket"]:
+    if margin or stage is not None or finding["bucket"] or finding["tenths"]:
         return margin
     return _margin_of_messages(workload, finding, played, calm)
 
 
 def _margin_of_values(finding: Finding, other: Finding, played: Played, calm: Played) -> str:
+    if finding["tenths"] and finding["tenths"]["unit"] == "ns":
+        pairs = [(finding["tenths"][part], other["tenths"][part]) for part in ("first", "last")]
+        return TICK if all(_is_close(*pair) for pair in pairs) else ""
     if finding["metric"] == "throughput":
         subscriptions = (played.results or {})["measurements"]["subscriptions"]
         counted = abs(finding["samples"] - other["samples"])
@@ -254,9 +259,26 @@ def _facts(played: Played, workload: str | None) -> Facts | None:
 
 
 def _holds(facts: Facts, finding: Finding) -> bool | None:
-    """Return whether the truth meets a bound for certain; None if that is open."""
+    """Return whether the truth meets an objective for certain; None if that is open."""
+    if not finding["windows"]:
+        return _holds_in(facts, finding, None)
+    windows = finding["windows"]
+    base = facts.begin - facts.phase.start
+    parts = [
+        facts.part(base + window["start"], base + window["end"]) for window in windows["listed"]
+    ]
+    held = [_holds_in(part, finding, facts) for part in parts]
+    allowed = math.floor(windows["violations"] * windows["number"] + 1e-6)
+    if held.count(False) > allowed:
+        return False
+    return True if held.count(True) >= windows["number"] - allowed else None
+
+
+def _holds_in(facts: Facts, finding: Finding, whole: Facts | None) -> bool | None:
+    """:param whole: the phase, if ``facts`` is a window of it."""
     slo: Document = facts.profile.get("slo", {})
-    true = figure(facts, finding["metric"], finding["statistic"], finding["unit"], slo)
+    measure = (finding["metric"], finding["statistic"], finding["unit"])
+    true = figure(facts, *measure, slo, whole=whole)
     if true is None:
         return None
     low, high = true

@@ -425,6 +425,12 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
             yield Violation("objectives", f"stage {stage['name']} was not judged")
 
 
+def _findings(facts: Facts, **values: Any) -> list[Finding]:
+    """Return the findings of the run with these values."""
+    every = facts.results["verdict"]["findings"]
+    return [one for one in every if all(one[key] == value for key, value in values.items())]
+
+
 def _stage(facts: Facts, name: str) -> dict[str, Any] | None:
     sections = facts.results.get("stages") or ()
     return next((stage for stage in sections if stage["name"] == name), None)
@@ -499,9 +505,7 @@ def _compare(
     low, high = true
     least, most = finding["minimum"], finding["maximum"]
     shown = f"{name} is {low:.9g} to {high:.9g}, bound {least} to {most}, {outcome} with {observed}"
-    above = most is not None and low > most * (1 + ROUNDING)
-    below = least is not None and high < least * (1 - ROUNDING)
-    if outcome == "met" and (above or below):
+    if outcome == "met" and _is_outside(finding, true):
         yield Violation("false pass", shown)
     within = (most is None or high <= most) and (least is None or low >= least)
     if outcome in ("missed", "generator-limited") and within and not _is_foregone(finding):
@@ -513,6 +517,15 @@ def _compare(
         yield Violation("observed", shown)
     if any(bound is not None and low < bound < high for bound in (least, most)):
         yield Violation("open", shown, CLOCK if facts.error else ROUNDED)
+
+
+def _is_outside(finding: Finding, true: tuple[float, float]) -> bool:
+    """Return whether the truth is outside of the bounds of an objective for certain."""
+    low, high = true
+    least, most = finding["minimum"], finding["maximum"]
+    above = most is not None and low > most * (1 + ROUNDING)
+    below = least is not None and high < least * (1 - ROUNDING)
+    return above or below
 
 
 def _is_foregone(finding: Finding) -> bool:
@@ -563,9 +576,7 @@ def _windows(facts: Facts, finding: Finding, slo: dict[str, Any], name: str) -> 
             continue
         at = f"{name} at {window['start'] / 1e9:g} s"
         yield from _compare(part, finding, window["outcome"], window["observed"], true, at)
-        above = finding["maximum"] is not None and true[0] > finding["maximum"] * (1 + ROUNDING)
-        below = finding["minimum"] is not None and true[1] < finding["minimum"] * (1 - ROUNDING)
-        missed += above or below
+        missed += _is_outside(finding, true)
     allowed = math.floor(windows["violations"] * windows["number"] + 1e-6)
     if finding["outcome"] == "met" and missed > allowed:
         yield Violation(
@@ -638,18 +649,11 @@ def _is_lost(facts: Facts) -> bool:
 
 def _foregone(facts: Facts, name: str) -> Iterator[Violation]:
     """A step of a search ends early only if more deliveries are later than its bound than the whole step may have."""
-    finding = next(
-        (one for one in facts.results["verdict"]["findings"] if one["name"] == name), None
-    )
-    if (
-        finding is None
-        or finding["unit"] != "ns"
-        or finding["maximum"] is None
-        or finding["windows"]
-    ):
+    finding = next(iter(_findings(facts, name=name, unit="ns", windows=None)), None)
+    if finding is None or finding["maximum"] is None or finding["statistic"] == "max":
         return
     values, never = latencies(facts, finding["metric"])
-    if finding["statistic"] == "max" or never is None or facts.error:
+    if never is None or facts.error:
         return
     late = sum(value > finding["maximum"] * (1 - RESOLUTION) for value in values) + never
     hold = facts.profile["search"].get("hold", "30s")
@@ -668,10 +672,7 @@ def _foregone(facts: Facts, name: str) -> Iterator[Violation]:
 def _backlog(facts: Facts) -> Iterator[Violation]:
     """A backlog counts as drained only if no more deliveries wait than may, and has a time unless it never shrank."""
     section = facts.results.get("backlog")
-    finding = next(
-        (one for one in facts.results["verdict"]["findings"] if one["metric"] == "backlogDrain"),
-        None,
-    )
+    finding = next(iter(_findings(facts, metric="backlogDrain")), None)
     if section is None or finding is None:
         return
     if facts.damaged or facts.heads or facts.foreign:
@@ -747,16 +748,13 @@ def _peak(played: Played) -> Iterator[Violation]:
     ]
     if throttles and "B/s" not in str(played.world.profile["search"]):
         limit = min(rate_of(fault.values["rate"]) for fault in throttles)
-        floor = min(
-            [
-                0.95,
-                *(
-                    f["minimum"]
-                    for f in (played.results or {})["verdict"]["findings"]
-                    if f["metric"] == "throughput" and f["unit"] == "ratio" and f["minimum"]
-                ),
-            ]
-        )
+        findings = (played.results or {})["verdict"]["findings"]
+        shares = [
+            one["minimum"]
+            for one in findings
+            if one["metric"] == "throughput" and one["unit"] == "ratio"
+        ]
+        floor = min([0.95, *filter(None, shares)])
         # Throughput is moved by the median latency, by which more is delivered in time: a step is twice as long then at most.
         if peak["rate"] * floor > 2 * limit + 1:
             yield Violation("peak", f"{peak['rate']}, and the target can do {limit}")

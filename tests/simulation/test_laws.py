@@ -94,6 +94,17 @@ def test_deliveries_are_not_later_where_that_may_help(slo: dict[str, Any]) -> No
     assert later(subject, played(subject)) is None
 
 
+def test_deliveries_are_not_later_where_only_a_throughput_is_missed() -> None:
+    """It counts deliveries from the phase's start and their median latency on: early ones may be too early."""
+    subject = world(STALL, slo={"loss": 0})
+    missed = played(subject)
+    assert missed.results is not None
+    missed.results["verdict"]["findings"] = [{"metric": "throughput", "outcome": "missed"}]
+    assert later(subject, missed) is None
+    missed.results["verdict"]["findings"].append({"metric": "loss", "outcome": "missed"})
+    assert later(subject, missed) is not None
+
+
 def test_deliveries_are_not_later_where_none_may_be_early() -> None:
     """Delayed messages have an objective on earliness, whether the profile bounds it or not."""
     subject = world(STALL, deliverAfter="10ms")

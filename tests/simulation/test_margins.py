@@ -30,7 +30,7 @@ def played(**finding: Any) -> Played:
     """Return a world with one finding of a verdict."""
     usual = {
         "name": "p99", "metric": "endToEndLatency", "unit": "ns", "minimum": None, "maximum": 10 * MS, "outcome": "met", "observed": 9 * MS,
-        "samples": 100, "windows": None, "bucket": "",
+        "samples": 100, "windows": None, "bucket": "", "tenths": None,
     }  # fmt: skip
     results = {
         "verdict": {"findings": [{**usual, **finding}]},
@@ -48,6 +48,20 @@ def test_a_latency_may_differ_by_ticks(observed: float, margin: str) -> None:
     missed = played(outcome="missed", observed=observed * MS)
     assert margin_between(missed, played()) == margin
     assert margin_between(played(), missed) == margin
+
+
+def tenths(first: float, last: float) -> dict[str, Any]:
+    """Return the values of a drift, ms."""
+    values = {"unit": "ns", "first": first * MS, "last": last * MS}
+    return {"unit": "ratio", "observed": last / first - 1, "tenths": values}
+
+
+@pytest.mark.parametrize(("first", "last", "margin"), [(2, 3, TICK), (2, 8, ""), (8, 3, "")])
+def test_a_tick_explains_a_drift_if_it_explains_both_tenths(
+    first: float, last: float, margin: str
+) -> None:
+    missed = played(outcome="missed", **tenths(first, last))
+    assert margin_between(missed, played(**tenths(2, 2))) == margin
 
 
 def windows(*observed: tuple[str, float]) -> dict[str, Any]:
