@@ -181,6 +181,11 @@ def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], Proce
     }
 
 
+def process_start() -> float:
+    """Return the time since which this process has run, s of the system's clock."""
+    return psutil.Process().create_time()
+
+
 def with_children(roots: Iterable[int]) -> list[int]:
     """Return the process ids of processes and of all that they have started.
 

@@ -351,9 +351,9 @@ class LoadSession:
             if line:
                 terminalreporter.write_line(line)
         if verbosity > 1:
-            import psutil
+            from pytest_loadtest.observe.processes import process_start
 
-            parts = self._run_controller.stopwatch.text(psutil.Process().create_time())
+            parts = self._run_controller.stopwatch.text(process_start())
             terminalreporter.write_line(f"time       {parts}")
 
     def close(self) -> None:
