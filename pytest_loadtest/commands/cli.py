@@ -575,14 +575,14 @@ def _init(options: argparse.Namespace) -> int:
     files = starter.starter_files(options.broker, options.ci, service=options.service)
     starter.write_starter(options.folder, files, _print_line)
     place = "" if options.folder == Path() else f"cd {options.folder} && "
-    broker = "" if options.broker is None else " --load-broker process"
+    broker = "" if options.broker is None else " --load-broker-mode process"
     _print_line(f"next: {place}pytest -n 2{broker}")
     return OK
 
 
 def _suite(options: argparse.Namespace) -> int:
     starter.copy_suite(options.name, options.folder)
-    _print_line(f"next: pytest {options.folder} -n 2 --load-broker process")
+    _print_line(f"next: pytest {options.folder} -n 2 --load-broker-mode process")
     return OK
 
 

@@ -87,22 +87,14 @@ def _broker_files(broker: str | None) -> dict[Path, str]:
 
 
 def _service_files(broker: str | None) -> dict[Path, str]:
-    """Return a profile with a route, its template, its test, and the service unless the target
-    has one.
-    """
+    """Return a profile with a route, its test, and the service unless the target has one."""
     known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
     name = broker or _DRIVER.findall(_template("profile.yaml"))[0]
     if name not in known:
         raise UsageError(
             f"no service for {name} comes with the package: choose {' or '.join(known)}"
         )
-    # A message has the token in its JSON, unless it is a property.
-    own_template = f"service/order.{name}.json"
-    has_own = (_TEMPLATES / own_template).exists()
-    files = {
-        Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml"),
-        Path("profiles/order.json"): _template(own_template if has_own else "service/order.json"),
-    }
+    files = {Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml")}
     test = _TEST_OF_ROUTE
     service = shipped("services") / f"orders_{name}.py"
     if service.exists():

@@ -42,6 +42,8 @@ class Drain:
     :param timeout: ns after the last worker stopped sending at which the phase ends in any case.
     :param can_ask: the target can tell what it has yet to deliver.
     :param one_consumer: each subscription has one consumer, which sees all copies of a delivery.
+    :param selective: a service chooses which messages have an output, so the phase lasts until the
+        timeout: however many copies came, further ones may come.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Drain:
         *,
         can_ask: bool = False,
         one_consumer: bool = True,
+        selective: bool = False,
     ) -> None:
         self.phase = phase
         self._members = members
@@ -60,6 +63,7 @@ class Drain:
         self._timeout = timeout
         self._can_ask = can_ask
         self._one_consumer = one_consumer
+        self._selective = selective
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
         self._counts = (0, 0)  # copies received and due
@@ -81,6 +85,8 @@ class Drain:
         received = sum(p.received for p in reports)
         due = self._deliveries * sum(p.acked for p in reports)
         self._counts = (received, due)
+        if self._selective:
+            return now - self._since >= self._timeout
         if self._nothing_can_come(reports, now):
             return True
         self._quiet = self._needed_quiet(reports)
@@ -164,7 +170,9 @@ class Drain:
         if self._since is None:
             return None
         end = self._since + self._timeout
-        if received < due:
+        if self._selective:
+            reason = "the service may send further outputs"
+        elif received < due:
             reason = f"{format_count(due - received)} of {format_count(due)} deliveries missing"
         elif self._quiet > GRACE and self._complete is not None:
             reason = "second copies may hide missing ones"

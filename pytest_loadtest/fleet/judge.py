@@ -18,7 +18,12 @@ from pytest_loadtest.errors import BrokenRun, GeneratorLimited
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.fleet.regression import compare_with_baseline
-from pytest_loadtest.fleet.run_notes import clock_notes, seen_versions, unchecked_host_notes
+from pytest_loadtest.fleet.run_notes import (
+    clock_notes,
+    route_notes,
+    seen_versions,
+    unchecked_host_notes,
+)
 from pytest_loadtest.fleet.settled_backlog import recorded_backlog, settle_backlog
 from pytest_loadtest.fleet.stage_verdicts import judge_stages, scaled_objectives
 from pytest_loadtest.metrics.measurements import checked_parts
@@ -162,6 +167,7 @@ def _whole_verdict(
         *unchecked_host_notes(profile, broker),
         *profile.driver.outage_notes(broker),
         *clock_notes(measurements, run, profile),
+        *route_notes(measurements, profile),
     ]
     if run.went_away is not None and run.went_away not in verdict.reasons:
         # It limits nothing, but is never left unsaid.
@@ -215,7 +221,7 @@ def _disagreement(
     return disagreement(
         telemetry,
         measured.counts,
-        measured.subscriptions,
+        measured.fan_out,
         shared=routed or broker.get("mode") == "url",
         restarted=bool(broker.get("restarts")),
     )

@@ -99,6 +99,8 @@ class DescribedWorkload:
             rate=plan.rate,
             topics=topology.topics,
             subscriptions=topology.subscriptions,
+            outputs=topology.outputs,
+            selective=topology.selective,
             broadcasts=topology.broadcasts,
             ordered=profile.ordered,
             connections=opened_clients(plan),

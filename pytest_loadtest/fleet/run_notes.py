@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.plan.hosts import clocks_needed
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.values.wording import exact, format_value
+from pytest_loadtest.values.wording import counted, exact, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +27,23 @@ def unchecked_host_notes(profile: Profile, broker: Mapping[str, Any]) -> tuple[s
         str(broker.get(key) or "") for key in ("url", "subscriberUrl", "adminUrl")
     )
     return () if note is None else (note,)
+
+
+def route_notes(measurements: Measurements, profile: Profile) -> tuple[str, ...]:
+    """Return what the service probably did wrong if nothing came through it."""
+    counts = measurements.counts
+    if profile.route is None or counts.received or not counts.sent:
+        return ()
+    route = profile.route.route()
+    outputs = ", ".join(route.output)
+    note = f"no message came on {outputs}: the service must have subscribed to {route.input}"
+    note += " before the load begins"
+    astray = (counts.foreign or 0) + (counts.corrupt or 0)
+    if astray:
+        note = f"{counted(astray, 'message')} on {outputs} had no envelope of this run:"
+        note += " the service must pass it on"
+        note += f" unchanged ({route.sent} of inputs, {route.received} of outputs)"
+    return (note,)
 
 
 def clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ class PlannedScript:
         watch: Watch | None = self.backlog
         abort = abort_bounds(plan)
         if abort is not None:
-            subscriptions = plan.topology.subscriptions
-            watch = AbortWatch(abort, plan.measure, subscriptions, workload.due_messages)
+            fan_out = plan.topology.fan_out
+            watch = AbortWatch(abort, plan.measure, fan_out, workload.due_messages)
         self._rest: list[Next | None] = []
         self._rest += _recording(plan.phases, "measure", watch)
 
@@ -131,7 +131,7 @@ class SearchScript:
         topology = plan.topology
         due = self._workload.due_messages_of(phases[-1])
         self._watch = BrokenWatch(
-            self._workload.bounds, phases[-1], topology.subscriptions, topology.consumers, due
+            self._workload.bounds, phases[-1], topology.fan_out, topology.consumers, due
         )
         return _recording(phases, f"step-{ask.number:02d}", self._watch)
 

@@ -34,7 +34,7 @@ def settle_backlog(
     """
     if watch.reached is None or watch.resumed is None or watch.emptied is None:
         return None
-    uncounted = _uncounted(whole.counts, whole.subscriptions)
+    uncounted = _uncounted(whole.counts, whole.fan_out)
     first, certain = watch.drained_between(uncounted)
     end = first or watch.last
     duration = end.elapsed - watch.resumed
@@ -74,13 +74,14 @@ def settle_backlog(
     )
 
 
-def _uncounted(counts: Counts, subscriptions: int) -> int:
+def _uncounted(counts: Counts, fan_out: int) -> int:
     """Return how many counted copies are no first copies of acknowledged messages.
 
     They are second or damaged ones, those of another topic, and first ones of messages that were
     answered as failed or not at all.
     """
-    first_of_acked = counts.acked * subscriptions - counts.lost
+    assert counts.lost is not None, "a service that chooses has no backlog"
+    first_of_acked = counts.acked * fan_out - counts.lost
     first_of_others = max(counts.received - first_of_acked, 0)
     foreign = counts.foreign or 0
     return first_of_others + counts.duplicates + counts.corrupt + foreign

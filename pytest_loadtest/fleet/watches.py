@@ -205,6 +205,7 @@ class BrokenWatch:
     among them that no worker has counted is too late, if it comes at all.
 
     :param objectives: upper bounds on end-to-end latencies, as the workers count them.
+    :param fan_out: the deliveries due for each message.
     :param consumers: number for each subscription.
     :param due: the messages of the phase.
     """
@@ -215,13 +216,13 @@ class BrokenWatch:
         self,
         objectives: Sequence[Objective],
         phase: Phase,
-        subscriptions: int,
+        fan_out: int,
         consumers: int,
         due: DueMessages,
     ) -> None:
         self._objectives = objectives
         self._phase = phase
-        self._fan_out = subscriptions
+        self._fan_out = fan_out
         self._consumers = consumers
         self._due = due
         self.broke: str | None = None

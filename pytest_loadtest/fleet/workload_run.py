@@ -153,10 +153,11 @@ class WorkloadRun(DescribedWorkload):
         return Drain(
             phase.name,
             len(self.workers),
-            topology.subscriptions,
+            topology.fan_out,
             timeout,
             can_ask=can_ask,
             one_consumer=topology.consumers <= 1,
+            selective=topology.selective,
         )
 
     def end_phase(

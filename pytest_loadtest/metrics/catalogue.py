@@ -59,6 +59,7 @@ class Need(Enum):
     CONNECT_RATE = "a rate of connections"
     BROADCAST = "messages to 64 subscriptions or more"
     BACKLOG = "a backlog"
+    CHOICE = "a service that chooses (route.outputs)"
 
 
 @record
@@ -243,6 +244,7 @@ CATALOGUE: Final = (
     Metric(
         name="loss", attribute="lost", key="lost", form="count", label="lost", needs=(Need.CONSUMERS,), per_bucket=True,
         meaning="acknowledged and not received, of the deliveries expected; 0 unless given",
+        absent="the service chooses which messages have an output, so none is known to be lost",
     ),
     Metric(
         name="duplicates", attribute="duplicates", key="duplicates", form="count", label="duplicates", needs=(Need.CONSUMERS,),
@@ -270,6 +272,10 @@ CATALOGUE: Final = (
         name="foreign", attribute="foreign", key="foreign", form="count", label="foreign", needs=(Need.CONSUMERS,), per_stage=False,
         absent="it is unknown whether foreign messages arrived in this stage",
         meaning="messages of another run, or at a subscription of another topic; 0 unless given on topics that the run makes",
+    ),
+    Metric(
+        name="outputShare", form="share", label="output share", needs=(Need.CONSUMERS, Need.CHOICE), per_stage=False,
+        meaning="acknowledged messages with an output of a service that chooses, of all: as route.outputs says",
     ),
     Metric(
         name="silent", form="count", label="silent", per_stage=True,
@@ -336,7 +342,7 @@ COUNTS: Final = (
         meaning="within the measured phase, moved by the median latency",
     ),
     CountRow(
-        attribute="lost", key="lost", label="lost", inbound=True, exported=True,
+        attribute="lost", key="lost", label="lost", inbound=True, optional=True, exported=True,
         meaning="acked, and not received by a subscription that should have it",
     ),
     CountRow(

@@ -39,6 +39,9 @@ class Expected:
     :param rate: offered msg/s.
     :param topics: number of topics.
     :param subscriptions: per topic; 0 without consumers.
+    :param outputs: the deliveries due for each message on each subscription: above 1 only through a
+        service.
+    :param selective: the service chooses which messages have an output: none is known to be lost.
     :param ordered: order is judged.
     :param publish_acks: an acknowledgement means that the target has the message.
     :param buckets: names of the size buckets.
@@ -91,6 +94,8 @@ class Expected:
     pauses: tuple[Pauses, ...] = ()
     stream_workers: NDArray[np.int64] | None = None
     planned: PlannedLoad | None = None
+    outputs: int = 1
+    selective: bool = False
     planned_windows: tuple[PlannedWindow, ...] = field(init=False, repr=False, compare=False)
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
@@ -119,6 +124,16 @@ class Expected:
         object.__setattr__(self, "spans", spans)
         object.__setattr__(self, "slice_cut", slice_cut)
         object.__setattr__(self, "cut", cut)
+
+    @property
+    def fan_out(self) -> int:
+        """The number of deliveries due for each message, over all subscriptions."""
+        return self.subscriptions * self.outputs
+
+    @property
+    def known_fan_out(self) -> int:
+        """The number of these deliveries; 0 if it is unknown because a service chooses."""
+        return 0 if self.selective else self.fan_out
 
     def slices(self, metric: Metric) -> bool:
         """Return whether the latencies of a metric are counted for each piece of the phase."""

@@ -41,9 +41,11 @@ class Counts:
 
     Deliveries (received, lost, duplicates, out of order) are summed over subscriptions.
 
-    offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked ×
-    subscriptions = received_acked + lost. ``sent_in_time`` messages were sent before the measured
-    phase ended. ``received`` counts first copies. The client sent ``resent`` messages again after a
+    offered = sent + dropped; sent = acked + failed + unknown; expected deliveries = acked × fan-out
+    = received_acked + lost. ``sent_in_time`` messages were sent before the measured phase ended.
+    ``received`` counts first copies; through a service with several outputs for each message, as
+    many copies of it as are due. ``lost`` is None if the service chooses which messages have an
+    output. The client sent ``resent`` messages again after a
     lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
     ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the
     time of foreign messages is unknown. ``corrupt_heads`` of the corrupt messages had a damaged
@@ -61,7 +63,7 @@ class Counts:
     unknown: int
     received: int
     received_in_time: int
-    lost: int
+    lost: int | None
     duplicates: int
     out_of_order: int | None
     foreign: int | None
@@ -86,7 +88,7 @@ class Breakdown:
     acked: int
     received: int
     received_in_time: int = 0
-    lost: int = 0
+    lost: int | None = 0
     bytes_sent: int
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class Series:
     """Columns with one entry for each second of the measured phase and its drain; times in ns, NaN
     if nothing was measured.
 
-    ``missing`` is acked × subscriptions less all copies, of the messages intended in that second.
+    ``missing`` is acked × fan-out less all copies, of the messages intended in that second.
     Above zero, deliveries are lost; below zero, messages came twice, or came without being
     acknowledged. None without subscriptions, or if others send. ``blocked`` is the time before the
     target's full window, summed over the messages sent, or dropped, in that second; None if the run
@@ -121,7 +123,7 @@ class Series:
         counted: Sequence[NDArray[np.int64]],
         seconds: NDArray[np.int64],
         latency: NDArray[np.float64],
-        subscriptions: int,
+        fan_out: int,
     ) -> Series:
         """Pad all columns to one length: the planned seconds, or more if there are later counts.
 
@@ -137,8 +139,8 @@ class Series:
         columns = [np.pad(column, (0, length - len(column))) for column in counted]
         offered, sent, acked, received, blocked, acked_by_intended, copies_by_intended = columns
         missing = None
-        if subscriptions:
-            missing = acked_by_intended * subscriptions - copies_by_intended
+        if fan_out:
+            missing = acked_by_intended * fan_out - copies_by_intended
         # A second without latencies is NaN and not 0, which would be the best value.
         times = np.full((length, 4), np.nan)
         times[seconds] = latency
@@ -240,6 +242,9 @@ class Measurements:
     :param duration: of the measured phase as planned, ns.
     :param rate: offered msg/s.
     :param subscriptions: per topic.
+    :param outputs: the deliveries due for each message on each subscription.
+    :param answered: deliveries of acknowledged messages that came, if a service chooses which
+        messages have an output; otherwise None.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
         without values, or that does not apply to the run, is missing.
@@ -305,6 +310,20 @@ class Measurements:
     silent: Silent | None = None
     pauses_known: bool = False
     offering: tuple[OfferedWindow, ...] = ()
+    outputs: int = 1
+    answered: int | None = None
+
+    @property
+    def fan_out(self) -> int:
+        """The number of deliveries due for each message, over all subscriptions; 0 without
+        consumers.
+        """
+        return self.subscriptions * self.outputs
+
+    @property
+    def selective(self) -> bool:
+        """True if a service chooses which messages have an output."""
+        return self.answered is not None
 
     @property
     def clock_error(self) -> int:
@@ -340,11 +359,11 @@ class Measurements:
     @property
     def throughput(self) -> float:
         """Delivered msg/s, per subscription: deliveries with a copy within the measured phase,
-        shifted by the median latency.
+        shifted by the median latency. Of several outputs for a message each is a part of it.
         """
         # Every subscription receives all messages, so the sum over subscriptions is divided by
-        # their number (decision 004).
-        deliveries = self.counts.received_in_time / max(self.subscriptions, 1)
+        # their number (decision 004), and that over outputs likewise.
+        deliveries = self.counts.received_in_time / max(self.fan_out, 1)
         return deliveries / (self.duration / 1e9)
 
     @property
@@ -365,7 +384,7 @@ class Measurements:
         # reports agree.
         match LATENCIES[kind].never_came:
             case "deliveries":
-                due = counted.offered * self.subscriptions
+                due = 0 if self.selective else counted.offered * self.fan_out
                 # A run that only consumes receives the messages of others, of which none was due.
                 return due - counted.received if due else 0
             case "acknowledgements":

@@ -8,8 +8,8 @@ the second of its intended time; sent, acknowledged and received (every copy) in
 which that happened. The end-to-end latency of a first copy belongs to the second of its *intended*
 time, so that a stall is visible where it began. So does its receive lag, of which a second has the
 largest. Missing deliveries are counted by intended time too: acknowledged messages times
-subscriptions, less all copies. The two percentiles of a second come from HDR buckets of seven bits
-(at most 0.4 % off), as nearest ranks within that second's exact minimum and maximum.
+deliveries due of each, less all copies. The two percentiles of a second come from HDR buckets of
+seven bits (at most 0.4 % off), as nearest ranks within that second's exact minimum and maximum.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def by_second(
         count(copies["intended"]),
     ]
     planned = -(-run.duration // SECOND)
-    return Series.padded(planned, counted, seconds, latencies, run.subscriptions)
+    return Series.padded(planned, counted, seconds, latencies, run.known_fan_out)
 
 
 def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
@@ -168,6 +168,17 @@ def recovery(
         slow_times = np.sort(received[slow & (stream == number)])
         recovered = max(recovered, _end(slow_times))
     return Recovery(pause, recovered - at)
+
+
+def ranks_of_equal(ordered: Column) -> Column:
+    """Return the number of equal values before each one: 0, 1, 0, 0, 1, 2 of 4, 4, 5, 8, 8, 8.
+
+    :param ordered: ascending, 0 or more.
+    """
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    lengths = np.diff(starts, append=len(ordered))
+    ranks: Column = np.arange(len(ordered)) - np.repeat(starts, lengths)
+    return ranks
 
 
 def is_first(

@@ -68,7 +68,8 @@ def sliced_stats(
         received=spans.sums(counted["received"], run.slice_cut),
         in_time=spans.sums(counted[name], run.slice_cut),
         own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut),
-        subscriptions=run.subscriptions,
+        fan_out=run.fan_out,
+        selective=run.selective,
         latencies=latencies,
     )
 

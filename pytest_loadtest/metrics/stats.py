@@ -23,10 +23,15 @@ latency (decision 004). The delay of a delayed message is first subtracted from 
 phase is shifted by the median lateness instead. A message is *out of due order* if the first copy
 of a delivery of it has ``Flag.UNDUE``.
 
+Through a service with ``outputs`` N above 1, N deliveries of a message are due to each
+subscription. They are not told apart: of c copies min(N, c) are received, max(0, c − N) duplicates,
+and max(0, N − c) lost; of those in time, or without ``Flag.LATE``, at most N count. If the service
+chooses, *lost* is None, and deliveries of acknowledged messages with a copy are *answered*.
+
 **Latencies** belong to *first copies* (decision 024): for each delivery the copy that was received
-first, wherever it was recorded; among copies of one instant, one without ``Flag.UNDUE``, and of
-these the one that was taken first, then that of the first worker. The kinds are, with the rows that
-have one:
+first, wherever it was recorded (of N deliveries the first N copies); among copies of one instant,
+one without ``Flag.UNDUE``, and of these the one that was taken first, then that of the first
+worker. The kinds are, with the rows that have one:
 
 - ``publish``: acknowledged − intended, of acknowledged messages, if acknowledgement is applicable.
 - ``end_to_end``: received − intended, of first copies. ``later_copies``: the same of all other
@@ -93,7 +98,7 @@ from pytest_loadtest.metrics.own_delays import (
     of_copies,
     of_sends,
 )
-from pytest_loadtest.metrics.series import by_second, by_second_and_bucket
+from pytest_loadtest.metrics.series import by_second, by_second_and_bucket, ranks_of_equal
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import (
@@ -124,17 +129,22 @@ class Deliveries:
     """Columns with one entry per planned delivery, at
     ``subscription × offered + number of the message``.
 
+    With several outputs such an entry has all of one message to one subscription.
+
     :param copies: their number.
+    :param received: the number of those that count: of the other columns too at most the outputs.
     :param punctual: copies without ``Flag.LATE``.
     :param in_time: copies within the shifted phase.
+    :param lost: deliveries that never came.
     :param resent: its message was sent again.
     :param before_end: copies before the end of the window, or tenth, by its name.
     """
 
     copies: NDArray[np.int64]
+    received: NDArray[np.int64]
     punctual: NDArray[np.int64]
     in_time: NDArray[np.int64]
-    lost: NDArray[np.bool_]
+    lost: NDArray[np.int64]
     resent: NDArray[np.bool_]
     before_end: Mapping[str, NDArray[np.int64]]
 
@@ -179,6 +189,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         undue = first["flags"] & Flag.UNDUE != 0
         counts = replace(counts, out_of_due_order=int(undue.sum()))
 
+    answered = None
+    if run.selective:
+        answered = run.subscriptions * counts.acked - int(deliveries.lost.sum())
     sliced = by_piece(kinds, run)
     counted = _counts_by_piece(sent, out, deliveries, run)
     series = by_second(sent, out, acked, (copies, first), run)
@@ -190,6 +203,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
+        outputs=run.outputs,
+        answered=answered,
         counts=counts,
         bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
@@ -204,7 +219,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         topics=_breakdown("topic", run.topic_names(), (sent, acked, first), kinds, deliveries, run),
         buckets=_breakdown("bucket", run.buckets, (sent, acked, first), kinds, deliveries, run),
         workers=with_latencies(recorded.workers, by_worker),
-        lost=_lost(deliveries.lost, run),
+        lost=() if run.selective else _lost(deliveries.lost > 0, run),
         offering=offered_windows(run.planned, run.planned_windows, *offers),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
@@ -345,8 +360,8 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     """Return a mask of the copies that are the first of their delivery."""
     delivery = copies["subscription"] * _offered(run) + _numbers(copies, run)
     # Sorted by delivery, then by arrival, then with copies out of due order last, then with those
-    # between hosts last, then by receive lag, then by worker: the first row of each delivery is its
-    # first copy.
+    # between hosts last, then by receive lag, then by worker: the first rows of each delivery are
+    # its first copies.
     keys: list[NDArray[Any]] = [delivery, copies["received"], copies["flags"] & Flag.UNDUE]
     if run.stream_hosts is not None:
         keys.append(~run.within_host(copies))
@@ -355,7 +370,7 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
         keys.append(copies["worker"])
     order = np.lexsort(keys[::-1])
     mask = np.zeros(len(delivery), np.bool_)
-    mask[order[np.diff(delivery[order], prepend=-1) != 0]] = True
+    mask[order[ranks_of_equal(delivery[order]) < run.outputs]] = True
     return mask
 
 
@@ -373,9 +388,12 @@ def _deliveries(
     offered = _offered(run)
     place = copies["subscription"] * offered + _numbers(copies, run)
 
-    def count(mask: NDArray[np.bool_] | slice) -> NDArray[np.int64]:
-        """Return the number of these copies, by delivery."""
-        return np.bincount(place[mask], minlength=run.subscriptions * offered)
+    all_copies = np.bincount(place, minlength=run.subscriptions * offered)
+
+    def count(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the number of these copies, by delivery; at most that of the outputs."""
+        copies_of_each = np.bincount(place[mask], minlength=len(all_copies))
+        return np.minimum(copies_of_each, run.outputs)
 
     def each_of(rows: Columns) -> NDArray[np.bool_]:
         """Return a mask of the deliveries of these messages."""
@@ -387,12 +405,13 @@ def _deliveries(
     arrived = copies["intended"] + run.lateness(copies) - shift
     end = run.start + run.duration
     early = before_ends(copies, arrived, run)
-    all_copies = count(slice(None))
+    received = np.minimum(all_copies, run.outputs)
     return Deliveries(
         copies=all_copies,
+        received=received,
         punctual=count(copies["flags"] & Flag.LATE == 0),
         in_time=count((arrived >= run.start) & (arrived < end)),
-        lost=each_of(acked) & (all_copies == 0),
+        lost=each_of(acked) * (run.outputs - received),
         resent=each_of(_take(sent, sent["resends"] > 0)),
         before_end={name: count(mask) for name, mask in early.items()},
     )
@@ -414,8 +433,8 @@ def _counts_by_piece(
     piece_of_delivery = np.tile(piece_of, run.subscriptions)
 
     pieces = {}
-    for name, copies in {"received": deliveries.copies, **deliveries.before_end}.items():
-        pieces[name] = piece_of_delivery[copies > 0]
+    for name, copies in {"received": deliveries.received, **deliveries.before_end}.items():
+        pieces[name] = np.repeat(piece_of_delivery, copies)
     for name, late in late_by_generator(out, run).items():
         pieces[name] = cut.of(run.seconds(out["intended"][late]))
     return {name: np.bincount(piece, minlength=len(cut.starts)) for name, piece in pieces.items()}
@@ -465,11 +484,12 @@ def _counts(
     sent: Columns, deliveries: Deliveries, run: Expected, foreign: int | None, corrupt: int
 ) -> Counts:
     status = {member: int((sent["status"] == member).sum()) for member in Status}
-    received = deliveries.copies > 0
+    received = deliveries.received
     duplicates = deliveries.copies - received
     out_of_order = None
     if run.ordered:
-        out_of_order = int((received & (deliveries.punctual == 0)).sum())
+        out_of_order = int((received - deliveries.punctual).sum())
+    lost = None if run.selective else int(deliveries.lost.sum())
     return Counts(
         offered=len(sent["seq"]),
         sent=status[Status.ACKED] + status[Status.FAILED] + status[Status.UNKNOWN],
@@ -479,8 +499,8 @@ def _counts(
         dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=int(received.sum()),
-        received_in_time=int((deliveries.in_time > 0).sum()),
-        lost=int(deliveries.lost.sum()),
+        received_in_time=int(deliveries.in_time.sum()),
+        lost=lost,
         duplicates=int(duplicates.sum()),
         out_of_order=out_of_order,
         foreign=foreign,
@@ -528,8 +548,8 @@ def _breakdown(
     key_of = np.zeros(_offered(run), np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
-    lost = keys[deliveries.lost]
-    in_time = keys[deliveries.in_time > 0]
+    lost = np.repeat(keys, deliveries.lost)
+    in_time = np.repeat(keys, deliveries.in_time)
 
     parts = []
     for number, name in enumerate(names):
@@ -543,7 +563,7 @@ def _breakdown(
                 acked=int((acked[key] == number).sum()),
                 received=int((first[key] == number).sum()),
                 received_in_time=int((in_time == number).sum()),
-                lost=int((lost == number).sum()),
+                lost=None if run.selective else int((lost == number).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies=_of_part(kinds, key, number),
             )

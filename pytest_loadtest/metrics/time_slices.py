@@ -170,6 +170,8 @@ class SlicedStats:
         median latency of the whole phase; delays of delayed messages are subtracted.
     :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from
         being sent before the slice's end.
+    :param fan_out: the deliveries due for each message.
+    :param selective: a service chooses which messages have an output.
     :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness``
         are the two sides of due, see :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind
         that the run does not have is missing.
@@ -183,8 +185,9 @@ class SlicedStats:
     received: NDArray[np.int64]
     in_time: NDArray[np.int64]
     own_late: NDArray[np.int64]
-    subscriptions: int
+    fan_out: int
     latencies: Mapping[str, Histograms]
+    selective: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
@@ -216,7 +219,9 @@ class SlicedStats:
             return 0
         offered = int(self.offered[at])
         if missing == "deliveries":
-            return offered * self.subscriptions - int(self.received[at])
+            if self.selective:
+                return 0
+            return offered * self.fan_out - int(self.received[at])
         measured = self._histogram(kind, at)
         if measured is None:
             return offered

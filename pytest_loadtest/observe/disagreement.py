@@ -30,7 +30,7 @@ class Disagreement(NamedTuple):
 def disagreement(
     telemetry: Telemetry,
     counts: Counts,
-    subscriptions: int,
+    fan_out: int,
     *,
     shared: bool = False,
     restarted: bool = False,
@@ -47,7 +47,7 @@ def disagreement(
     """
     candidates = [
         _too_few_at_broker(telemetry, counts, shared),
-        _too_many_drops(telemetry, counts, subscriptions, shared),
+        _too_many_drops(telemetry, counts, fan_out, shared),
     ]
     if not restarted:
         candidates.append(_uncompared(telemetry, shared))
@@ -90,7 +90,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
 
 
 def _too_many_drops(
-    telemetry: Telemetry, counts: Counts, subscriptions: int, shared: bool
+    telemetry: Telemetry, counts: Counts, fan_out: int, shared: bool
 ) -> Disagreement | None:
     """Return a contradiction if the broker dropped more messages than we miss.
 
@@ -100,10 +100,10 @@ def _too_many_drops(
     """
     dropped = _numbers(telemetry, "sys.dropped")
     restarted = _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
-    if len(dropped) < 2 or restarted:
+    if len(dropped) < 2 or restarted or counts.lost is None:
         return None
     theirs = int(dropped[-1] - dropped[0])
-    ours = counts.lost + (counts.unknown + counts.failed) * subscriptions
+    ours = counts.lost + (counts.unknown + counts.failed) * fan_out
     if theirs <= ours:
         return None
     return Disagreement(

@@ -81,11 +81,17 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
     series = _series(run, answers.tables, seconds)
     own_late = _counts_by_piece(run, answers.tables["own_late"])
     counted = _counts_by_piece(run, answers.pieces) | own_late
+    counts = _counts(run, recorded, answers)
+    answered = None
+    if run.selective:
+        answered = run.subscriptions * counts.acked - _sum(answers.deliveries["lost"])
     return Measurements(
         duration=run.duration,
         rate=run.rate,
         subscriptions=run.subscriptions,
-        counts=_counts(run, recorded, answers),
+        outputs=run.outputs,
+        answered=answered,
+        counts=counts,
         bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
         latencies={
             **latencies_by_kind(answers.tables),
@@ -105,7 +111,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         topics=_topics(run, answers),
         buckets=_buckets(run, answers),
         workers=with_latencies(recorded.workers, _by_worker(run, answers.tables)),
-        lost=_lost(answers.edges) if answers.edges is not None else (),
+        lost=() if answers.edges is None or run.selective else _lost(answers.edges),
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
@@ -229,6 +235,9 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
     out_of_order = None
     if run.ordered:
         out_of_order = _sum(deliveries["late"])
+    lost = None
+    if not run.selective:
+        lost = _sum(deliveries["lost"])
     out_of_due_order = None
     if run.delays:
         out_of_due_order = _sum(_where(answers.tables["seconds"], "what", t.UNDUE)["n"])
@@ -242,7 +251,7 @@ def _counts(run: Expected, recorded: Recorded, answers: Answers) -> Counts:
         unknown=status[Status.UNKNOWN],
         received=_sum(deliveries["received"]),
         received_in_time=_sum(deliveries["received_in_time"]),
-        lost=_sum(deliveries["lost"]),
+        lost=lost,
         duplicates=_sum(deliveries["copies"]) - _sum(deliveries["received"]),
         out_of_order=out_of_order,
         foreign=foreign,
@@ -313,12 +322,14 @@ def _counts_by_piece(run: Expected, counted: t.Table) -> dict[str, NDArray[np.in
 def _topics(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     topic = run.stream_topics[answers.deliveries["stream"]]
     deliveries = _summed(answers.deliveries, topic, run.topics)
-    return _breakdown(run.topic_names(), "topic", answers.tables, deliveries)
+    return _breakdown(
+        run.topic_names(), "topic", answers.tables, deliveries, selective=run.selective
+    )
 
 
 def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
     deliveries = _summed(answers.buckets, answers.buckets["bucket"], len(run.buckets))
-    return _breakdown(run.buckets, "bucket", answers.tables, deliveries)
+    return _breakdown(run.buckets, "bucket", answers.tables, deliveries, selective=run.selective)
 
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
@@ -332,6 +343,8 @@ def _breakdown(
     key: str,
     tables: Mapping[str, t.Table],
     deliveries: Mapping[str, NDArray[np.int64]],
+    *,
+    selective: bool,
 ) -> tuple[Breakdown, ...]:
     """:param key: ``topic`` or ``bucket``."""
     by = t.TOPIC if key == "topic" else t.BUCKET
@@ -350,7 +363,7 @@ def _breakdown(
             acked=_sum(_where(offered, "status", Status.ACKED)["n"]),
             received=int(deliveries["received"][number]),
             received_in_time=int(deliveries["received_in_time"][number]),
-            lost=int(deliveries["lost"][number]),
+            lost=None if selective else int(deliveries["lost"][number]),
             bytes_sent=_sum(sent["bytes"]),
             latencies=_of_group(by_kind, number),
         )
@@ -415,7 +428,7 @@ def _series(run: Expected, tables: Mapping[str, t.Table], latencies: _Seconds) -
     ]
     times = np.concatenate(columns, axis=1).astype(np.float64)
     planned = -(-run.duration // SECOND)
-    return Series.padded(planned, counted, extremes["second"], times, run.subscriptions)
+    return Series.padded(planned, counted, extremes["second"], times, run.known_fan_out)
 
 
 def _nearest_rank(due: t.Table, seconds: NDArray[np.int64], p: int) -> NDArray[np.int64]:

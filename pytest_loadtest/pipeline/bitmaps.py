@@ -1,7 +1,9 @@
 """Bitmaps of messages offered, acknowledged and received, 64 sequences to a word. numpy only.
 
 The rule: a message has one bit in each mask, so a message that came twice is received once, an
-acknowledged one that did not come is lost, and both are found by comparing whole words. A table of
+acknowledged one that did not come is lost, and both are found by comparing whole words. If several
+outputs of each message are due, merged words have further masks: those of messages that came at
+least twice, three times, and so on up to that number. A table of
 words has for each word sums of rows (``WORD_SUMS``), masks of messages (``WORD_MASKS``) and
 greatest values (``WORD_ENDS``). A column that a table lacks is 0.
 
@@ -19,14 +21,18 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.series import ranks_of_equal
 from pytest_loadtest.pipeline.kernel import copies_of, measured
 from pytest_loadtest.pipeline.tables import (
     Table,
     bucket_totals,
     column_of,
     count_bits,
+    count_levels,
     cut_by,
     delivery_totals,
+    level_name,
+    levels,
     lost_edges,
     piece_totals,
     ranges_of,
@@ -151,6 +157,8 @@ class Words:
             "in_time": (arrived >= begin) & (arrived < end),
         }
         marks |= self._before_ends(rows, arrived - begin)
+        if self.run.outputs > 1:
+            return _layered(self.of_rows(rows), marks)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
         # Equal neighbours in the sorted numbers are second copies.
         further = number[1:][number[1:] == number[:-1]]
@@ -202,6 +210,9 @@ class Words:
         """Merge tables of words, in order; a word with a repeated message keeps all its rows."""
         present = set().union(*parts)
         rows = _in_order(parts, [name for name in self._columns() if name in present])
+        # How often each message came is counted from single rows, see merge().
+        if self.run.outputs > 1:
+            return rows
         starts = _starts(rows["word"])
         if "copies" in rows and len(starts):
             # More copies than distinct messages: some came twice, and how often each did is known
@@ -228,17 +239,40 @@ class Words:
             resent = np.repeat(merged["resent"], _lengths(starts, rows["word"]))
             copies = times * count_bits(rows["got"] & resent)
             merged["copies_of_resent"] = np.add.reduceat(copies, starts)
+        if self.run.outputs > 1:
+            merged |= self._levels(rows, starts)
         return merged
+
+    def _levels(self, rows: Table, starts: NDArray[np.int64]) -> Table:
+        """Return masks of the messages of each word that came at least twice, three times …, with
+        each property of copies.
+
+        :param rows: in order of their words; each message of a row came once.
+        """
+        lengths = _lengths(starts, rows["word"])
+        further = {}
+        for name in ("got", "punctual", "in_time", *self.run.spans):
+            masks = np.zeros((self.run.outputs, len(starts)), np.int64)
+            # One row of each word at a time: who came in it and had come k times, came k + 1 times.
+            for place in range(int(lengths.max(initial=0))):
+                present = np.flatnonzero(lengths > place)
+                came = rows[name][starts[present] + place]
+                for level in range(self.run.outputs - 1, 0, -1):
+                    masks[level, present] |= masks[level - 1, present] & came
+                masks[0, present] |= came
+            for level in range(1, self.run.outputs):
+                further[level_name(name, level + 1)] = masks[level]
+        return further
 
     def _columns(self) -> tuple[str, ...]:
         return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
 
     def repeated(self, table: Table) -> Table:
-        """Return ranges of the words with a message that came more than once.
+        """Return ranges of the words with a message that came more often than it is due.
 
         :param table: the words of one slot, merged.
         """
-        word = table["word"][table["copies"] > count_bits(table["got"])]
+        word = table["word"][table["copies"] > count_levels(table, "got")]
         return ranges_of(self._together(word), RANGES)
 
     def _together(self, word: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -284,10 +318,14 @@ class Words:
         return tables
 
     def _whole(self, table: Table) -> Table:
-        """Return the words of all pieces together: ranges of lost messages may cross them."""
+        """Return the words of all pieces together: ranges of lost messages may cross them.
+
+        A message is in such a range if one of its deliveries is missing.
+        """
         if self.pieces == 1:
             return table
-        rows = {"word": table["word"] // self.pieces, "acked": table["acked"], "got": table["got"]}
+        complete = levels(table, "got")[-1]
+        rows = {"word": table["word"] // self.pieces, "acked": table["acked"], "got": complete}
         whole = _combined(rows, _starts(rows["word"]))
         return whole | {"word": whole["word"] * self.pieces}
 
@@ -349,6 +387,22 @@ def _words_and_order(
     for place, name in enumerate(varied):
         table[name] = _any(bit * (key >> place & 1), starts)
     return table, number
+
+
+def _layered(
+    number: NDArray[np.int64], marks: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, NDArray[np.int64]]:
+    """Return words of copies in which each message came once: the first copies of all messages, the
+    second ones, and so on.
+    """
+    order = np.argsort(number, kind="stable")
+    rank = ranks_of_equal(number[order])
+    layers = []
+    for layer in range(int(rank.max(initial=0)) + 1):
+        chosen = order[rank == layer]
+        of_layer = {name: mark[chosen] for name, mark in marks.items()}
+        layers.append(words(number[chosen], of_layer, ("copies", "got")))
+    return _in_order(layers, [name for name in layers[0] if name != "word"])
 
 
 def _apart(table: Table, further: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

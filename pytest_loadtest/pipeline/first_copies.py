@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.metrics.series import ranks_of_equal
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS
 from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
 from pytest_loadtest.pipeline.executor import (
@@ -140,7 +141,7 @@ class RepeatedCopies:
     def split(self) -> tuple[Rows, Rows] | None:
         """Remove all copies; return the first ones and the later ones, by number.
 
-        None without any.
+        With several outputs a delivery's number has as many first copies. None without any.
         """
         if not self._blocks:
             return None
@@ -156,8 +157,8 @@ class RepeatedCopies:
             keys.append(~self.run.within_host(rows))
         keys += [rows["flags"] & int(Flag.UNDUE), rows["received"], rows["number"]]
         rows = rows_at(rows, np.lexsort(keys))
-        # Rows are in the order of deliveries: the first row of each number is its first copy.
-        first = np.diff(rows["number"], prepend=-1) != 0
+        # Rows are in the order of deliveries: the first rows of each number are its first copies.
+        first = ranks_of_equal(rows["number"]) < self.run.outputs
         return take(rows, first), take(rows, ~first)
 
     def slots(self, rows: Rows) -> Iterator[tuple[int, Rows]]:

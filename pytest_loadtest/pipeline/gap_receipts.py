@@ -237,7 +237,7 @@ class _Part:
             rows.append((self._number, slot, RECEIPTS, pack(table)))
         self._receipts = []
         self._gathered = 0
-        # Of the copies of a delivery in this task, the first one is enough.
+        # Of the copies of a delivery in this task, the first ones are enough.
         split = self._repeated.split()
         if split is not None:
             for slot, copies in self._repeated.slots(split[0]):

@@ -260,12 +260,16 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         raise ValueError(f"topics must be at least 1, not {topics}")
     if described.subscriptions < 0:
         raise ValueError(f"subscriptions must be at least 0, not {described.subscriptions}")
+    if described.outputs < 1:
+        raise ValueError(f"outputs must be at least 1, not {described.outputs}")
     return Expected(
         start=described.start,
         duration=described.duration,
         rate=float(described.rate),
         topics=topics,
         subscriptions=described.subscriptions,
+        outputs=described.outputs,
+        selective=described.selective,
         ordered=described.ordered,
         publish_acks=described.publish_acks,
         buckets=described.buckets,

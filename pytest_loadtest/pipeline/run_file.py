@@ -129,6 +129,8 @@ class RunFile:
     :param rate: offered, msg/s.
     :param topics: their number.
     :param subscriptions: of each topic.
+    :param outputs: the deliveries due for each message on each of them.
+    :param selective: a service chooses which messages have an output.
     :param ordered: order is judged.
     :param connections: to be opened by all workers.
     :param connects_only: the run has connections and no messages.
@@ -165,6 +167,8 @@ class RunFile:
     rate: float
     topics: int
     subscriptions: int
+    outputs: int = 1
+    selective: bool = False
     broadcasts: bool
     ordered: bool
     connections: int = 0
@@ -205,11 +209,13 @@ class RunFile:
     def write(self, folder: Path) -> None:
         """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
-        for key in ("ended", "clocks", "within_hosts", "ended_services"):
+        for key in ("ended", "clocks", "within_hosts", "ended_services", "selective"):
             if not document[key]:
                 del document[key]
         if self.samples is None:
             del document["samples"]
+        if self.outputs == 1:
+            del document["outputs"]
         temporary = folder / f".{RUN_FILE}.tmp"
         temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
         temporary.replace(folder / RUN_FILE)

@@ -286,18 +286,23 @@ def delivery_totals(words: Table) -> Table:
     :param words: the words of one slot, named.
     """
     got = words["got"]
+    late = np.zeros_like(got)
+    duplicates_of_resent = words["copies_of_resent"]
+    for came, punctual in zip(levels(words, "got"), levels(words, "punctual"), strict=True):
+        late += count_bits(came & ~punctual)
+        duplicates_of_resent = duplicates_of_resent - count_bits(came & words["resent"])
     groups = Groups(select(words, ("subscription", "stream")))
     return groups.totals(
         {
             "offered": words["offered_rows"],
             "copies": words["copies"],
             "distinct": count_bits(words["offered"]),
-            "received": count_bits(got),
-            "received_in_time": count_bits(words["in_time"]),
-            "lost": count_bits(_missing(words)),
-            "late": count_bits(got & ~words["punctual"]),
+            "received": count_levels(words, "got"),
+            "received_in_time": count_levels(words, "in_time"),
+            "lost": sum(map(count_bits, _missing(words)), np.zeros_like(got)),
+            "late": late,
             "resent": count_bits(words["resent"]),
-            "duplicates_of_resent": words["copies_of_resent"] - count_bits(got & words["resent"]),
+            "duplicates_of_resent": duplicates_of_resent,
             "acked": count_bits(words["acked"]),
         }
     )
@@ -310,8 +315,8 @@ def bucket_totals(words: Table, buckets: int) -> Table:
     """
     planes = [words[name] for name in words if name.startswith("plane_")]
     masks = {
-        "received": words["got"],
-        "received_in_time": words["in_time"],
+        "received": levels(words, "got"),
+        "received_in_time": levels(words, "in_time"),
         "lost": _missing(words),
     }
     totals = {"bucket": np.arange(buckets)}
@@ -326,8 +331,9 @@ def bucket_totals(words: Table, buckets: int) -> Table:
                 of_bucket &= plane
             else:
                 of_bucket &= ~plane
-        for name, mask in masks.items():
-            totals[name][bucket] = count_bits(mask & of_bucket).sum()
+        for name, of_levels in masks.items():
+            for mask in of_levels:
+                totals[name][bucket] += count_bits(mask & of_bucket).sum()
     return totals
 
 
@@ -336,9 +342,9 @@ def piece_totals(words: Table) -> Table:
 
     :param words: the words of one slot, named.
     """
-    totals = {"received": count_bits(words["got"])}
+    totals = {"received": count_levels(words, "got")}
     for name in ("windows", "tenths"):
-        totals[name] = count_bits(column_of(words, name))
+        totals[name] = count_levels(words, name)
     return Groups({"piece": words["piece"]}).totals(totals)
 
 
@@ -349,12 +355,38 @@ def column_of(table: Table, name: str) -> NDArray[np.int64]:
     return np.zeros_like(table["word"])
 
 
-def _missing(words: Table) -> NDArray[np.int64]:
-    """Return masks of the messages that were acked and not received.
+def level_name(name: str, level: int) -> str:
+    """Return the column of messages that came at least so often: ``got``, ``got_2``, ``got_3`` …"""
+    return name if level == 1 else f"{name}_{level}"
+
+
+def levels(words: Table, name: str) -> list[NDArray[np.int64]]:
+    """Return the masks of messages that came at least once, at least twice … with a property.
+
+    There is one for each output that is due.
+
+    :param name: its first column.
+    """
+    masks = [column_of(words, name)]
+    while (next_name := level_name(name, len(masks) + 1)) in words:
+        masks.append(words[next_name])
+    return masks
+
+
+def count_levels(words: Table, name: str) -> NDArray[np.int64]:
+    """Return the number of deliveries with a property: of c copies of a message at most as many as
+    outputs are due.
+    """
+    return sum(map(count_bits, levels(words, name)), np.zeros_like(words["word"]))
+
+
+def _missing(words: Table) -> list[NDArray[np.int64]]:
+    """Return masks of the messages that were acked and of which a delivery was not received, for
+    each output.
 
     Without subscriptions none was expected.
     """
-    return words["expected"] & ~words["got"]
+    return [words["expected"] & ~came for came in levels(words, "got")]
 
 
 def count_bits(masks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -394,7 +426,7 @@ def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> T
 
     :param words: the words of one slot, named.
     """
-    return first_edges([edges_of(words, _missing(words), stream_topics)], ranges)
+    return first_edges([edges_of(words, _missing(words)[-1], stream_topics)], ranges)
 
 
 def edges_of(words: Table, lost: NDArray[np.int64], stream_topics: NDArray[np.int64]) -> Table:

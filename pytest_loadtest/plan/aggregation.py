@@ -113,7 +113,7 @@ def aggregation_of(
 
     :param messages: of the measured phase, whose length is ``duration``, ns.
     """
-    deliveries = messages * topology.subscriptions
+    deliveries = messages * topology.fan_out
     rows = messages + deliveries
     # Parts of the run with windows of their own: window, duration and share of the messages.
     parts = [(profile.slo.window, duration, 1.0)]

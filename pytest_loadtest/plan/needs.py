@@ -299,7 +299,7 @@ def needs_of(
     :param rate: msg/s of all streams. :param size: mean bytes of a message.
     :param duration: measured phase, ns.
     """
-    fan_out = topology.subscriptions
+    fan_out = topology.fan_out
     batch = expected_batch(profile, topology, size, rate)
     busiest = cost.busiest_worker(rate, fan_out, size, workers, batch=batch)
     connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
@@ -337,7 +337,7 @@ def _queued_bytes(profile: Profile, topology: Topology, size: float, workers: in
 def _sample_bytes(topology: Topology, workers: int) -> float:
     """Return the bytes on disk of one message and its copies."""
     if not topology.broadcasts:
-        return SAMPLE_BYTES * (1 + topology.subscriptions)
+        return SAMPLE_BYTES * (1 + topology.fan_out)
     return (
         SAMPLE_BYTES
         + ROW_BYTES * rows_of_broadcast(topology, workers)

@@ -375,6 +375,8 @@ def _profile_topology(profile: Profile) -> Topology:
         consumers=profile.consumer_per_subscription,
         name=profile.topic,
         hashes=(skew and skew.hashes) or (),
+        outputs=1 if profile.route is None else profile.route.due,
+        selective=profile.route is not None and profile.route.choice is not None,
     )
 
 
@@ -406,7 +408,7 @@ def _search(
     search = profile.search
     assert search is not None
     hold, confirm, warmup = (planned for _, planned in durations(profile, whole, cap).values())
-    floor = lowest_rate(profile.objectives, hold, topology.subscriptions)
+    floor = lowest_rate(profile.objectives, hold, topology.fan_out)
     if profile.in_bytes:
         floor *= pool.mean_size
     return Spec(

@@ -48,8 +48,10 @@ from pytest_loadtest.verdict.objectives import (
     EXACTLY_ONCE,
     IMPLICIT,
     NO_FOREIGN,
+    UNKNOWN_OF_CHOICE,
     Objective,
     Slo,
+    chosen_share,
     drained_within,
     not_early,
 )
@@ -424,7 +426,13 @@ def _implicit(profile: Profile) -> Iterator[Objective]:
 
     They are those of every run, and those that follow from keys.
     """
-    yield from IMPLICIT
+    choice = None if profile.route is None else profile.route.choice
+    for objective in IMPLICIT:
+        # What a service did not choose cannot be told from what it lost.
+        if choice is None or objective.metric not in UNKNOWN_OF_CHOICE:
+            yield objective
+    if choice is not None:
+        yield chosen_share(choice.share, choice.within)
     # Existing topics may hold messages of others.
     exist = profile.topic is not None or profile.route is not None
     if not exist and profile.driver.fresh_subscriptions:

@@ -6,6 +6,7 @@ together with ``route``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import Problem
@@ -15,7 +16,11 @@ from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.message.template import JsonShape
 from pytest_loadtest.profile import traffic
 from pytest_loadtest.profile.fields import spelling
+from pytest_loadtest.profile.judging import bounding
 from pytest_loadtest.profile.model import choose_client
+from pytest_loadtest.verdict.abort import LATENCY
+from pytest_loadtest.verdict.grammar import OUTPUT_SHARE
+from pytest_loadtest.verdict.objectives import UNKNOWN_OF_CHOICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +78,44 @@ def repeated_topics(
                 yield Problem(path, message, "write each topic once")
                 return
             outputs.add(name)
+
+
+def _choice(profile: Profile) -> Iterator[Problem]:
+    """Reject what asks for outputs that a service may or may not have chosen to send."""
+    chosen = profile.route is not None and profile.route.choice is not None
+    for path, slo in bounding(profile):
+        if OUTPUT_SHARE in slo:
+            remedy = "write route: {outputs: {share: 20%, within: 1%}}"
+            problem = Problem(
+                (*path, OUTPUT_SHARE), "follows from route.outputs", remedy, at_key=True
+            )
+            yield problem.named()
+        if chosen:
+            yield from _of_unknown_due(path, slo)
+    if not chosen:
+        return
+    if profile.peak_search:
+        message = "producerRate: a search needs to know which outputs are due, and the service"
+        remedy = "write a rate, or a number as route.outputs"
+        yield Problem(("producerRate",), f"{message} chooses", remedy)
+    for key in profile.abort.written if profile.abort is not None else ():
+        if key.startswith(LATENCY):
+            message = f"abort.{key}: counts outputs that are due, and the service chooses"
+            remedy = "remove it, or write a number as route.outputs"
+            yield Problem(("abort", key), message, remedy, at_key=True)
+
+
+def _of_unknown_due(path: Path, slo: Mapping[str, object]) -> Iterator[Problem]:
+    parts: list[tuple[Path, object]] = [(path, slo), ((*path, "drift"), slo.get("drift"))]
+    buckets = slo.get("buckets")
+    if isinstance(buckets, dict):
+        parts += [((*path, "buckets", name), bucket) for name, bucket in buckets.items()]
+    for place, part in parts:
+        for metric in UNKNOWN_OF_CHOICE:
+            if isinstance(part, Mapping) and metric in part:
+                message = "a lost output cannot be told from one that was not chosen"
+                remedy = "remove it: route.outputs.within bounds the share"
+                yield Problem((*place, metric), message, remedy, at_key=True).named()
 
 
 _BESIDE_TEMPLATES: Final = (
@@ -209,6 +252,7 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
 
 CHECKS: tuple[Callable[[Profile], Iterator[Problem]], ...] = (
     _names,
+    _choice,
     _excluded,
     _client,
     _places,

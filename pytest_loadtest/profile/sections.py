@@ -370,6 +370,10 @@ def _both(value: object) -> object:
     return {"in": value, "out": value} if isinstance(value, str) else value
 
 
+MOST_OUTPUTS: Final = 16
+"""The most outputs for each input: the pipeline keeps masks of messages that came once, twice …"""
+
+
 def _listed(value: object) -> object:
     """Return the list that a single name means."""
     return [value] if isinstance(value, str) else value
@@ -389,6 +393,15 @@ class EnvelopeSection(Section):
     """In messages of the service: likewise."""
 
 
+class OutputShare(Section):
+    """Outputs of a service that chooses which inputs have one."""
+
+    share: Percent = Field(gt=0, lt=1)
+    """Share of the inputs that have an output."""
+    within: Percent = Field(gt=0, lt=1)
+    """How far the share may be off, in percent of the inputs: 20% within 1% is 19% to 21%."""
+
+
 class RouteSection(Section):
     """The path of messages through a service under test."""
 
@@ -401,10 +414,23 @@ class RouteSection(Section):
     ] = Field(strict=False)
     """Topics that the service sends to, and the run's consumers read: one message for each message
     of the input topic with the same number. A list if an output may come on one of several."""
+    outputs: Annotated[int, Field(ge=1, le=MOST_OUTPUTS)] | OutputShare = 1
+    """Number of messages that the service sends for each that it gets, on each subscription; or
+    {share: 20%, within: 1%}, if the service chooses which messages have one."""
     envelope: Annotated[
         EnvelopeSection, BeforeValidator(_both, json_schema_input_type=PlaceText | EnvelopeSection)
     ] = EnvelopeSection()
     """The place of the envelope in messages; one for both directions, or {in: …, out: …}."""
+
+    @property
+    def due(self) -> int:
+        """The most outputs that are due for each input."""
+        return self.outputs if isinstance(self.outputs, int) else 1
+
+    @property
+    def choice(self) -> OutputShare | None:
+        """The share of inputs with an output, if the service chooses; otherwise None."""
+        return None if isinstance(self.outputs, int) else self.outputs
 
     def route(self) -> Route:
         """Return the route for planning and drivers."""

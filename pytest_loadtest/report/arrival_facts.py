@@ -44,7 +44,7 @@ def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) ->
     if end_to_end is None or send_delay is None or end_to_end.clocks_disagree:
         return
     # Means of the same messages can be subtracted, percentiles cannot.
-    if measured.counts["received"] != measured.count("sent") * measured.subscriptions:
+    if measured.counts["received"] != measured.count("sent") * measured.fan_out:
         return
     text = f"{format_duration(end_to_end.mean - send_delay.mean)} on average from send to arrival"
     if routed:

@@ -153,7 +153,7 @@ class SeriesSection:
     end_to_end_max: tuple[Number | None, ...]
     """ns"""
     missing: tuple[int, ...] | None = None
-    """by the second of the intended time: acked × subscriptions less the copies that came;
+    """by the second of the intended time: deliveries due of acked messages less copies that came;
     positive: lost, negative: duplicates, or copies of messages that were never acknowledged; null
     where it is unknown"""
     blocked: tuple[Count, ...] | None = None
@@ -190,8 +190,9 @@ class BreakdownEntry:
     """first copies"""
     received_in_time: Count
     """first copies within the measured phase, moved by the median latency"""
-    lost: Count
-    """deliveries due (acked × subscriptions) that did not come"""
+    lost: Count | None
+    """deliveries due (acked × subscriptions × outputs) that did not come; null if a service
+    chooses"""
     bytes_sent: Count
     """bytes"""
     end_to_end: LatencySection | None
@@ -291,6 +292,16 @@ class MeasurementsSection:
     and in stages"""
     lost: tuple[Lost, ...]
     """at most 10 000 ranges; counts.lost is exact"""
+    answered: Count | None = None
+    """deliveries of acked messages that came, if a service chooses which messages have an output;
+    otherwise null"""
+    outputs: Count = 1
+    """deliveries due for each message on each subscription: above 1 only through a service"""
+
+    @property
+    def fan_out(self) -> int:
+        """The number of deliveries due for each message."""
+        return self.subscriptions * self.outputs
 
     def count(self, key: str) -> int:
         """Return a count that every run has: one that is not optional in the catalogue."""

@@ -136,13 +136,14 @@ def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
         length = min(end, measured.duration / 1e9) - start
         acked = sum(series.acked[start:end])
         received = sum(series.received[start:end])
-        waiting += acked * measured.subscriptions - received
+        waiting += acked * measured.fan_out - received
         fields["publishRate"].append(acked / length)
         fields["publishErrorRate"].append(None if unacknowledged else 0.0)
         fields["consumeRate"].append(received / length)
         # The backlog is unknown if there are duplicates: arrivals by second do not distinguish
-        # first copies from duplicates.
-        fields["backlog"].append(None if duplicates else max(waiting, 0))
+        # first copies from duplicates. It is also unknown if a service chooses what it sends.
+        unknown = duplicates or measured.answered is not None
+        fields["backlog"].append(None if unknown else max(waiting, 0))
     return fields
 
 

@@ -88,7 +88,13 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
     route = plan.profile.route
     if route is not None:
         outputs = " or ".join(route.output)
-        rows.append(("route", f"{route.input} through the service under test to {outputs}"))
+        text = f"{route.input} through the service under test to {outputs}"
+        if route.due > 1:
+            text += f", {route.due} outputs for each input"
+        if route.choice is not None:
+            share = format_value(route.choice.share, "ratio")
+            text += f", an output for {share} of the inputs"
+        rows.append(("route", text))
         rows.append(("envelope", _envelope(plan.profile, route.route())))
     if plan.example:
         rows.append(("message", plan.example))

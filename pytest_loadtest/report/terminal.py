@@ -326,12 +326,12 @@ def _rates(measured: MeasurementsSection) -> Iterable[str]:
 
 
 def _fanned_out(measured: MeasurementsSection) -> str:
-    """Return the rate out of the target if each message goes to several subscriptions.
+    """Return the rate out of the target if several deliveries are due for each message.
 
     It is the sum of received messages × mean size, by size bucket.
     """
     parts = [part for part in measured.buckets if part.sent]
-    if measured.subscriptions < 2 or not parts:
+    if measured.fan_out < 2 or not parts:
         return ""
     seconds = measured.duration / 1e9
     received = sum(part.received_in_time * part.bytes_sent / part.sent for part in parts)
@@ -373,7 +373,9 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
         return
-    due = f"{exact(measured.count('acked') * measured.subscriptions)} due"
+    due = f"{exact(measured.count('acked') * measured.fan_out)} due"
+    if measured.answered is not None:
+        due = f"{exact(measured.answered)} of {due} at most (percentiles are of those that came)"
     received = _listed(counts, ("received", "lost", "duplicates"))
     if counts["resent"]:
         received += f" ({exact(measured.count('duplicatesOfResent'))} of resent messages)"

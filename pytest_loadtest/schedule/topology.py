@@ -42,6 +42,9 @@ class Topology:
     :param name: the broker's name of the only topic, if it is an existing one, which the run never
         creates or deletes.
     :param hashes: the hash that each topic is to have at its broker; empty: any.
+    :param outputs: the messages that a service under test sends for each that it gets; without one
+        the broker delivers the message itself.
+    :param selective: the service chooses which messages have an output.
     """
 
     topics: int
@@ -51,6 +54,15 @@ class Topology:
     consumers: int
     name: str | None = None
     hashes: tuple[int, ...] = ()
+    outputs: int = 1
+    selective: bool = False
+
+    @property
+    def fan_out(self) -> int:
+        """The number of deliveries that are due for each message, over all subscriptions; the most
+        that can be due, if a service chooses.
+        """
+        return self.subscriptions * self.outputs
 
     @property
     def streams(self) -> int:

@@ -76,7 +76,7 @@ def excuse(
         return "is the generator's own delay from end to end"
     if measurements.pauses_known or kind in _RECORDED:
         return _without_own_part(objective, ranked, counted, bound, measurements)
-    return _without_as_many(objective, ranked, counted, bound, measurements.subscriptions)
+    return _without_as_many(objective, ranked, counted, bound, measurements.fan_out)
 
 
 def _without_own_part(
@@ -132,7 +132,7 @@ def _exchanged(
 
 
 def _without_as_many(
-    objective: Objective, ranked: Latencies, counted: Counted, bound: float, subscriptions: int
+    objective: Objective, ranked: Latencies, counted: Counted, bound: float, fan_out: int
 ) -> str | None:
     """Return why the bound would hold without some of the largest latencies, or None.
 
@@ -155,7 +155,7 @@ def _without_as_many(
             continue
         copies = 1
         if own is Own.SEND_DELAY and LATENCIES[metric.attribute].never_came == "deliveries":
-            copies = max(subscriptions, 1)
+            copies = max(fan_out, 1)
         remaining = ranked._replace(histogram=ranked.histogram.without_largest(late * copies))
         value = remaining.statistic(objective)
         if value is None or value <= bound:

@@ -22,6 +22,7 @@ from pytest_loadtest.values.quantities import parse_duration
 CONNECT_RATE: Final = "connectRate"
 INDEX: Final = "delayedIndexBytesPerMessage"
 SILENT: Final = "silent"
+OUTPUT_SHARE: Final = "outputShare"
 METRICS: Final = tuple(OBJECTIVES)
 LATENCIES: Final = named(form="latency")
 SHARES: Final = named(form="share")

@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pytest_loadtest.errors import Invalid, Path, Problem, did_you_mean, invalid
 from pytest_loadtest.values.records import record
@@ -47,6 +47,7 @@ from pytest_loadtest.verdict.grammar import (
     FLOORS,
     LATENCIES,
     METRICS,
+    OUTPUT_SHARE,
     REGRESSION,
     nearest,
     read_bound,
@@ -138,6 +139,10 @@ IMPLICIT = (
     Objective(metric="silent", minimum=None, maximum=0, unit="messages", implicit=True),
 )
 
+UNKNOWN_OF_CHOICE: Final = ("loss", "throughput")
+"""Metrics of what was due, which is unknown where a service chooses which messages have an output.
+"""
+
 NEVER = tuple(objective.metric for objective in IMPLICIT if objective.maximum == 0)
 """Metrics that must be 0 unless the profile allows more."""
 
@@ -160,6 +165,20 @@ def not_early(allowed: int) -> Objective:
     """
     return Objective(
         metric="earliness", statistic="max", minimum=None, maximum=allowed, unit="ns", implicit=True
+    )
+
+
+def chosen_share(share: float, within: float) -> Objective:
+    """Return the implicit objective of a service that chooses which messages have an output.
+
+    :param share: of the messages. :param within: how far it may be off.
+    """
+    return Objective(
+        metric=OUTPUT_SHARE,
+        minimum=max(share - within, 0.0),
+        maximum=min(share + within, 1.0),
+        unit="ratio",
+        implicit=True,
     )
 
 

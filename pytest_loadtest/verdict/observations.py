@@ -22,6 +22,7 @@ from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
 from pytest_loadtest.verdict.custom import observe_custom
+from pytest_loadtest.verdict.shares import observe_share
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
             return _index(measurements.delayed_index)
         case grammar.SILENT:
             return _silent(objective, measurements.silent)
+        case grammar.OUTPUT_SHARE:
+            return Observation(*observe_share(objective, measurements))
     return _of_messages(objective, measurements)
 
 
@@ -176,10 +179,7 @@ def name_full_windows(full: FullWindows) -> str:
 
 
 def sends_nothing(measurements: Measurements) -> bool:
-    """Return whether the run only receives or only connects.
-
-    Objectives on sending do not apply to it.
-    """
+    """Return whether the run only receives or connects, so objectives on sending do not apply."""
     return measurements.rate == 0
 
 
@@ -314,7 +314,7 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
         return Observation(measurements.throughput, counts.received_in_time, basis)
     if not counts.offered:
         return Observation(None, 0, "nothing was offered")
-    share = counts.received_in_time / (counts.offered * measurements.subscriptions)
+    share = counts.received_in_time / (counts.offered * measurements.fan_out)
     return Observation(share, counts.received_in_time, basis)
 
 
@@ -354,7 +354,7 @@ def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, st
         "corrupt": counts.corrupt,
         "foreign": counts.foreign,
     }
-    return receiving[metric], counts.acked * measurements.subscriptions, "deliveries"
+    return receiving[metric], counts.acked * measurements.fan_out, "deliveries"
 
 
 def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
@@ -367,8 +367,8 @@ def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:
         return _latency(objective, measurements)
     if objective.metric == "throughput":
         return _bucket_throughput(objective, part, measurements)
-    due = part.acked * measurements.subscriptions
-    if not due:
+    due = part.acked * measurements.fan_out
+    if not due or part.lost is None:
         return Observation(None, 0, NOT_DUE)
     basis = f"{exact(part.lost)} of {exact(due)} deliveries"
     return Observation(_in_unit(objective, part.lost, due), due, basis)
@@ -381,7 +381,7 @@ def _bucket_throughput(
     if not part.received:
         return Observation(None, 0, NOT_RECEIVED)
     seconds = measurements.duration / 1e9
-    deliveries = part.received_in_time / measurements.subscriptions
+    deliveries = part.received_in_time / measurements.fan_out
     rate = deliveries / seconds
     value = rate if objective.unit == "msg/s" else deliveries / part.offered
     basis = f"{format_rate(rate)} of {format_rate(part.offered / seconds)} offered"

@@ -74,9 +74,9 @@ def observe_slice(
         in_time = int(slices.in_time[at])
         base = _base(slices, at, unit)
         if unit == "ratio":
-            value = in_time / (base * slices.subscriptions)
+            value = in_time / (base * slices.fan_out)
         else:
-            value = in_time / slices.subscriptions / base
+            value = in_time / slices.fan_out / base
         return SliceObservation(value, in_time, "")
     kind = KINDS[objective.metric]
     never_came = slices.never_came(kind, at)
@@ -118,7 +118,7 @@ def late_in_slice(
     slices: SlicedStats, at: int, value: float, bound: float | None, unit: str
 ) -> str | None:
     """Return why the throughput of a time slice would hold without own send delay, or None."""
-    came = int(slices.received[at] - slices.in_time[at]) // slices.subscriptions
+    came = int(slices.received[at] - slices.in_time[at]) // slices.fan_out
     return late_sends(value, bound, int(slices.own_late[at]), came, _base(slices, at, unit))
 
 

@@ -418,7 +418,7 @@ def _sent_late(objective: Objective, value: float, measurements: Measurements) -
     if objective.metric == "sent":
         came = counts.sent - counts.sent_in_time
     else:
-        came = (counts.received - counts.received_in_time) // measurements.subscriptions
+        came = (counts.received - counts.received_in_time) // measurements.fan_out
     base = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
     why = late_sends(value, objective.minimum, measurements.own_late, came, base)
     return f"{objective.name} {why}" if why else None

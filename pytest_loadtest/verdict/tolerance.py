@@ -97,8 +97,11 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
         case "subscriptions":
             # No bound tolerates a subscription that received nothing.
             return {"silent": measurements.never_came(kind)}
-    undelivered = counted.offered * measurements.subscriptions - counted.received
-    dropped_deliveries = dropped * measurements.subscriptions
+    if counted.lost is None:
+        # The service chooses, so none is known to be missing.
+        return {}
+    undelivered = counted.offered * measurements.fan_out - counted.received
+    dropped_deliveries = dropped * measurements.fan_out
     # A message without an answer may have been delivered all the same, so the failed ones are what
     # neither loss nor drops explain.
     failed_deliveries = undelivered - counted.lost - dropped_deliveries
@@ -109,13 +112,13 @@ def _allowed(
     metric: str, bounds: Sequence[Objective], measurements: Measurements, part: Breakdown | None
 ) -> bool:
     """Return whether a bound on this metric, the bucket's or the run's, exists and holds."""
-    subscriptions = measurements.subscriptions
+    fan_out = measurements.fan_out
     if part is not None:
         bound = _bound_on(metric, part.name, bounds)
         if bound is not None:
-            return _holds(bound, part, subscriptions)
+            return _holds(bound, part, fan_out)
     bound = _bound_on(metric, "", bounds)
-    return bound is not None and _holds(bound, measurements.counts, subscriptions)
+    return bound is not None and _holds(bound, measurements.counts, fan_out)
 
 
 def _bound_on(metric: str, bucket: str, bounds: Sequence[Objective]) -> Objective | None:
@@ -126,10 +129,12 @@ def _bound_on(metric: str, bucket: str, bounds: Sequence[Objective]) -> Objectiv
     return None
 
 
-def _holds(bound: Objective, counts: Counts | Breakdown, subscriptions: int) -> bool:
+def _holds(bound: Objective, counts: Counts | Breakdown, fan_out: int) -> bool:
     if bound.metric == "loss":
+        if counts.lost is None:
+            return False
         count = counts.lost
-        base = counts.acked * subscriptions
+        base = counts.acked * fan_out
     elif bound.metric == "dropped":
         count = counts.offered - counts.sent
         base = counts.offered

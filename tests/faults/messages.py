@@ -20,6 +20,16 @@ def relay(slo: dict[str, object] | None = None, **settings: object) -> dict[str,
     }
 
 
+def service(slo: dict[str, object] | None = None, **settings: object) -> dict[str, object]:
+    """Return the profile's keys for a route through the relay's service with these faults."""
+    route = {
+        "input": "orders/{topic}",
+        "output": "confirmed/{topic}",
+        "envelope": "json:/ref",
+    }
+    return relay(slo, service=settings) | {"route": route, "messageSize": 100}
+
+
 SENT = {"offered": 1000, "sent": 1000, "acked": 1000, "failed": 0, "dropped": 0}
 NOTHING = {"lost": 0, "duplicates": 0, "outOfOrder": 0, "corrupt": 0, "foreign": 0}
 
@@ -38,6 +48,27 @@ MESSAGES = (
         made="The relay loses every message.",
         profile=relay({"loss": "100%"}, loseEvery=1),
         verdict=NO_DATA, status=1, says=("nothing was received: 1 000 messages were sent, 1 000 acknowledged",), slow=True,
+    ),
+    Fault(
+        name="service",
+        happens="A service loses some of its inputs, and sends two outputs for others.",
+        made="A route through the relay's service, which loses every 50th of 1 000 inputs and doubles every 70th; two are both.",
+        profile=service(lose=50, double=70),
+        verdict=MISSED, status=1,
+        says=("✗ loss 18 <= 0 1 000 18 too many", "✗ duplicates 12 <= 0 1 000 12 too many", "route orders/{topic} → service → confirmed/{topic}"),
+        counts=SENT | NOTHING | {"received": 982, "lost": 18, "duplicates": 12}, slow=True,
+    ),
+    Fault(
+        name="service-away",
+        happens="A service takes all its inputs and sends nothing.",
+        made="A route through the relay's service, which loses every input.",
+        profile=service({"loss": "100%"}, lose=1),
+        verdict=NO_DATA, status=1,
+        says=(
+            "nothing was received: 1 000 messages were sent, 1 000 acknowledged",
+            "no message came on confirmed/{topic}: the service must have subscribed to orders/{topic} before the load begins",
+        ),
+        slow=True,
     ),
     Fault(
         name="duplicates",

@@ -1,6 +1,7 @@
 """A service under test with faults whose number is known exactly.
 
     python order_service.py mqtt --port 1883 [--reject 3] [--copies 2] [--drop 100] [--double 70]
+        [--choose 5]
 
 It reads orders/N, or shop/orders/N with MQTT, and sends to the topic with ``confirmed`` in place of
 ``orders``. Orders are counted over all topics, from 1.
@@ -26,7 +27,7 @@ def replies(options: Any, number: int, topic: str, body: bytes) -> list[tuple[st
     reference = json.loads(body)["meta"]["ref"]
     reply = json.dumps({"order": {"ref": reference}}).encode()
     copies = options.copies - is_due(options.drop, number) + is_due(options.double, number)
-    if is_due(options.lose, number):
+    if is_due(options.lose, number) or (options.choose and not is_due(options.choose, number)):
         copies = 0
     return [(topic.replace("orders", place), reply)] * copies
 
@@ -77,7 +78,7 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--url", default="pulsar://127.0.0.1:6650")
     parser.add_argument("--copies", type=int, default=1)
-    for fault in ("--reject", "--drop", "--double", "--lose"):
+    for fault in ("--reject", "--drop", "--double", "--lose", "--choose"):
         parser.add_argument(fault, type=int, default=0)
     arguments = parser.parse_args()
     if arguments.broker == "mqtt":

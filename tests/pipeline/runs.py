@@ -305,7 +305,7 @@ def write_run(
 
 def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunFile:
     names = (
-        "start", "duration", "rate", "topics", "subscriptions", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
+        "start", "duration", "rate", "topics", "subscriptions", "outputs", "selective", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
         "planned",
     )  # fmt: skip
     return made_run_file(

@@ -130,6 +130,20 @@ RUNS = {
         "first": 2**33 - 9,
         "broadcasts": True,
     },
+    "two outputs of each message": {"outputs": 2, "subscriptions": 2, "first": 60},
+    "a service that chooses": {
+        "selective": True,
+        "subscriptions": 2,
+        "duration": 5 * SECOND,
+        "window": SECOND,
+    },
+    "three outputs, windows and tenths": {
+        "outputs": 3,
+        "messages": 400,
+        "duration": 23 * SECOND + 7,
+        "window": 2 * SECOND,
+        "drift": True,
+    },
     "a stream without messages, and one bucket": {
         "streams": 3,
         "end": np.array([40, 0, 70]),
@@ -195,6 +209,7 @@ def at_edges(rows: dict[str, Any], run: Expected) -> dict[str, Any]:
 
 SHAPES = st.fixed_dictionaries({
     "streams": st.integers(0, 4), "topics": st.integers(1, 3), "subscriptions": st.integers(0, 3), "messages": st.sampled_from([0, 1, 63, 64, 130]),
+    "outputs": st.sampled_from([1, 1, 2, 3]), "selective": st.sampled_from([False, False, True]),
     "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
     "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
     "publish_acks": st.booleans(), "bounds_gaps": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
@@ -228,6 +243,8 @@ def test_any_run_is_counted_as_it_is_defined(
             "subscriptions": broadcast,
             "broadcasts": True,
             "delays": None,
+            "outputs": 1,
+            "selective": False,
             # Four streams with five messages are already some thousand copies, in many small tasks.
             "messages": min(shape["messages"], 5 if few else 20),
         }
@@ -281,6 +298,8 @@ SHUFFLED = (
     "random delays",
     "windows, a last one that is longer, and tenths",
     "windows of broadcasts",
+    "two outputs of each message",
+    "three outputs, windows and tenths",
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import Rows, far_rows, generate, make_run
 
-from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.message.samples import KINDS, Flag
 from pytest_loadtest.pipeline import bitmaps, broadcasts, tables
 
 
@@ -255,3 +255,33 @@ def sent_rows(stream: int, seq: Any) -> dict[str, Any]:
     """Return sent rows with the types of sample files."""
     rows = {column.name: np.zeros(len(seq), column.type) for column in KINDS["sent"]}
     return rows | {"seq": np.asarray(seq, np.int64), "stream": np.full(len(seq), stream, np.int32)}
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 130), st.booleans()), max_size=40),
+    cut=st.integers(0, 40),
+)
+def test_words_count_how_often_each_message_came(rows: list[tuple[int, bool]], cut: int) -> None:
+    """In two files; of each property at most as many as outputs are due."""
+    run = make_run(streams=1, messages=131, outputs=3)
+    counter = bitmaps.Words(run)
+    parts = []
+    for part in (rows[:cut], rows[cut:]):
+        n = len(part)
+        columns: dict[str, Any] = dict.fromkeys(
+            bitmaps.RECEIVED_WORD_COLUMNS, np.zeros(n, np.int64)
+        )
+        columns["seq"] = np.array([seq for seq, _ in part], np.int64)
+        columns["flags"] = np.array([late * int(Flag.LATE) for _, late in part], np.int64)
+        parts.append(counter.copies(columns, 0, 1))
+    named = counter.named(counter.merge([counter.compact(parts)]))
+    totals = tables.delivery_totals(named) if rows else {}
+    every = Counter(seq for seq, _ in rows)
+    punctual = Counter(seq for seq, late in rows if not late)
+    received = sum(min(many, 3) for many in every.values())
+    in_order = sum(min(many, 3) for many in punctual.values())
+    if rows:
+        assert int(totals["received"].sum()) == int(totals["received_in_time"].sum()) == received
+        assert int(totals["late"].sum()) == received - in_order
+        assert int(totals["copies"].sum()) == len(rows)
+    assert (len(counter.repeated(named)["low"]) > 0) == (max(every.values(), default=0) > 3)

@@ -172,7 +172,7 @@ def test_every_profile_of_the_wheel_has_a_plan_in_an_empty_folder(
         assert f"shipped/profiles/{name}.yaml" in planned.stdout
 
 
-def test_the_wheel_has_the_acceptance_suite_the_schemas_and_the_dashboard(
+def test_the_wheel_has_the_acceptance_suite_the_schemas_the_service_and_the_dashboard(
     python: Path, tmp_path: Path
 ) -> None:
     script = python.with_name("pytest-loadtest")
@@ -190,6 +190,10 @@ def test_the_wheel_has_the_acceptance_suite_the_schemas_and_the_dashboard(
     ):
         shown = run(script, "schema", name, cwd=tmp_path)
         assert json.loads(shown.stdout) == json.loads(file.read_text(encoding="utf-8"))
+    made = run(script, "init", "service", "--service", "--broker", "mqtt", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    service = tmp_path / "service/orders_mqtt.py"
+    assert service.read_bytes() == (ROOT / "examples/order-service/orders_mqtt.py").read_bytes()
     place = "from pytest_loadtest.profile.files import shipped; print(shipped('grafana'))"
     shown = run(python, "-c", place, cwd=tmp_path)
     dashboard = Path(shown.stdout.strip()) / "loadtest.json"

@@ -218,7 +218,7 @@ def test_faults_of_a_service_are_counted_to_the_message(
 ) -> None:
     """Of 2 500 inputs every 500th is lost, every 700th doubled, every 90th overtaken."""
     text = profile(
-        "service: {lose: 500, double: 700, slow: 90, slowBy: 1s, threads: 40}",
+        "service: {lose: 500, double: 700, slow: 90, slowBy: 400ms, threads: 40}",
         rate=1250,
         seconds=2,
         slo="{loss: 0, duplicates: 0, outOfOrder: 0, sent: 1%, throughput: 1%}",
@@ -227,8 +227,8 @@ def test_faults_of_a_service_are_counted_to_the_message(
     text = text.replace("name: truth", "name: truth\ntopics: 4")
     if "payload:" in text:
         text = text.replace("messageSize: 128\n", "")
-    # An input that is slow for a second is overtaken by the next one of its stream, if that comes.
-    judged = bench.quiet(lambda: bench.run(text), SECOND // 2, report)
+    # An input that takes 400 ms is overtaken by the next one of its stream, if that comes in time.
+    judged = bench.quiet(lambda: bench.run(text), SECOND // 5, report)
     counts = judged.measurements.counts
     report("counts", counts)
     assert (counts.sent, counts.acked, counts.received) == (2500, 2500, 2495)
@@ -238,7 +238,7 @@ def test_faults_of_a_service_are_counted_to_the_message(
     assert set(judged.missed()) == {"loss", "duplicates", "outOfOrder"}
     latency = judged.measurements.latencies["end_to_end"]
     assert latency is not None
-    assert latency.percentile(95) < SECOND <= latency.maximum
+    assert latency.percentile(95) < 400 * MILLISECOND <= latency.maximum
 
 
 def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:

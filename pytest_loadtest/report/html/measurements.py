@@ -160,12 +160,17 @@ def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:
         caption += f"; corrupt: only {checked} were checked"
     deliveries = None
     if measured.subscriptions:
-        deliveries = measured.count("acked") * measured.subscriptions
+        deliveries = measured.count("acked") * measured.fan_out
     else:
         caption += "; nothing subscribes in this run"
+    due = "deliveries: acked × subscriptions"
+    if measured.outputs > 1:
+        due += f" × {measured.outputs} outputs"
+    if measured.answered is not None:
+        due += " at most; percentiles are of those that came"
     rows = [
         *_count_rows(measured, inbound=False),
-        ("due", count_text(deliveries), "deliveries: acked × subscriptions"),
+        ("due", count_text(deliveries), due),
         *_count_rows(measured, inbound=True),
     ]
     return Table(caption=caption, head=("what", "count", "meaning"), align="<><", rows=rows)
@@ -266,10 +271,10 @@ def _worst_first(parts: Sequence[BreakdownEntry]) -> list[BreakdownEntry]:
     def badness(part: BreakdownEntry) -> tuple[float, float, float]:
         latency = part.end_to_end
         if latency is None:
-            return part.lost, -1, -1
+            return part.lost or 0, -1, -1
         p99 = latency.percentiles["p99"]
         largest = math.inf if latency.maximum is None else latency.maximum
-        return part.lost, -1 if p99 is None else p99, largest
+        return part.lost or 0, -1 if p99 is None else p99, largest
 
     return sorted(parts, key=badness, reverse=True)
 

@@ -50,9 +50,12 @@ def rate_chart(measured: MeasurementsSection, run: str) -> Chart | None:
         Line("sent", "sent", series.sent),
         Line("acked", "acked", series.acked),
     ]
-    fan = measured.subscriptions
-    if fan:
-        received = "received" if fan == 1 else f"received, all {fan} subscriptions"
+    if measured.subscriptions:
+        received = "received"
+        if measured.subscriptions > 1:
+            received += f", all {measured.subscriptions} subscriptions"
+        if measured.outputs > 1:
+            received += f", {measured.outputs} outputs each"
         lines.append(Line(received, "received", series.received))
     # The seconds of the drain have no rate.
     seconds = measured.duration // SECOND or None

@@ -16,6 +16,7 @@ from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kinds
+from pytest_loadtest.plan.plan import profile_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,12 +100,10 @@ def test_a_new_project_with_a_service_is_valid(broker: str | None, tmp_path: Pat
     """For a broker the test starts the service that is written next to it."""
     chosen = ["--broker", broker] if broker else []
     assert cli.main(["init", str(tmp_path), "--service", *chosen]) == cli.OK
-    path = tmp_path / "profiles/confirmed.yaml"
-    loaded = profile.load(path)
+    loaded = profile.load(tmp_path / "profiles/confirmed.yaml")
     assert loaded.driver.name == (broker or "loopback")
     assert loaded.route is not None
-    files = profile.payload_files(loaded, path, tmp_path)
-    assert list(files) == ["order.json"]
+    assert profile_pool(loaded).patterns
     services = [path.name for path in tmp_path.glob("orders_*.py")]
     test = (tmp_path / "test_confirmed.py").read_text(encoding="utf-8")
     assert [name for name in services if f'"{name}"' in test] == services

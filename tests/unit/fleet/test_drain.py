@@ -310,3 +310,13 @@ def test_no_answer_ends_a_phase_while_a_copy_can_still_come(
         if d.has_ended(dict(zip("ab", target.reports, strict=True)), now):
             assert (target.stored, target.underway) == (0, [0, 0])
             return
+
+
+def test_outputs_of_a_service_that_chooses_are_awaited_until_the_timeout() -> None:
+    """Even if as many copies came as messages were sent: each may be the second one of another."""
+    d = Drain("measure", 1, 1, 7 * SECOND, selective=True)
+    done = {"a": report(acked=10, received=10)}
+    assert not d.has_ended(done, SECOND)
+    assert not d.has_ended(done, 1 + QUIET + SECOND)
+    assert "the service may send further outputs" in (d.describe(5 * SECOND) or "")
+    assert d.has_ended(done, 8 * SECOND)

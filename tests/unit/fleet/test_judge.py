@@ -162,6 +162,23 @@ def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(
     assert conclude_run(made)[0].load.outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("counts", "note"),
+    [
+        ({"foreign": 7}, "7 messages on b had no envelope of this run: the service must pass it"),
+        ({}, "no message came on b: the service must have subscribed to a before the load begins"),
+        ({"received": 1}, None),
+    ],
+)
+def test_a_service_that_answers_nothing_is_told_what_to_look_at(
+    counts: dict[str, int], note: str | None, tmp_path: Path
+) -> None:
+    profile = profiles.loads(LEAST + "route: {input: a, output: b}\n", "p.yaml")
+    nothing = {"received": 0, "received_in_time": 0, "lost": 100_000}
+    _, document = conclude_run(samples(profile, tmp_path, counts={**nothing, **counts}))
+    assert [text[: len(note or "")] for text in document.notes] == ([note] if note else [])
+
+
 def test_the_notes_of_telemetry_are_in_the_results(tmp_path: Path) -> None:
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
     observing.write_telemetry(

@@ -13,9 +13,11 @@ from pytest_loadtest.message.token import (
     PREFIX,
     TOKEN,
     TokenReader,
+    decode_columns,
     decode_digits,
     encode_tokens,
     parse_pointer,
+    token_columns,
 )
 
 heads = st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=20)
@@ -34,6 +36,13 @@ def test_an_envelope_survives_its_token(rows: list[bytes]) -> None:
     tokens = encode_tokens(column(rows))
     assert {len(token) for token in tokens} == {TOKEN}
     assert decode_digits([digits(token) for token in tokens]).tobytes() == b"".join(rows)
+
+
+@given(heads)
+def test_tokens_as_columns_are_the_same(rows: list[bytes]) -> None:
+    columns = token_columns(column(rows))
+    assert columns.tobytes() == b"".join(encode_tokens(column(rows)))
+    assert np.array_equal(decode_columns(columns[:, len(PREFIX) :]), column(rows))
 
 
 @given(heads)

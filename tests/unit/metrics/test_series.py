@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_loadtest.metrics.series import QUIET, Recovery, is_first, recovery
+from pytest_loadtest.metrics.series import QUIET, Recovery, is_first, ranks_of_equal, recovery
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 AT = 10 * SECOND
@@ -70,3 +70,8 @@ def test_what_came_before_the_restart_and_again_after_it_is_not_slow() -> None:
         True,
     ]
     assert is_first(*(streams(),) * 4).tolist() == []
+
+
+def test_ranks_count_equal_values_before() -> None:
+    assert ranks_of_equal(np.array([4, 4, 5, 8, 8, 8])).tolist() == [0, 1, 0, 0, 1, 2]
+    assert ranks_of_equal(np.zeros(0, np.int64)).tolist() == []

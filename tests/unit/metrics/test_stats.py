@@ -656,3 +656,58 @@ def test_a_second_has_the_largest_receive_lag_that_is_known() -> None:
     assert series.receive_lag_max is not None
     assert np.array_equal(series.receive_lag_max, [900_000, np.nan, 7_000], equal_nan=True)
     assert measured(sent(2), received(0, 1, lag=-1), run(2)).series.receive_lag_max is None
+
+
+def test_each_output_of_a_message_is_a_delivery() -> None:
+    """Messages with both outputs, one, three and none; a fifth was never acknowledged."""
+    status = [Status.ACKED] * 4 + [Status.UNKNOWN]
+    got = received(0, 0, 1, 2, 2, 2, 4)
+    got["received"] += np.array([0, 1, 0, 2, 0, 1, 0]) * MILLISECOND
+    found = measured(sent(5, status=status), got, run(5, outputs=2))
+    counted = found.counts
+    assert (counted.received, counted.lost, counted.duplicates) == (6, 3, 1)
+    assert [(lost.first, lost.last) for lost in found.lost] == [(1, 1), (3, 3)]
+    assert found.never_came("end_to_end") == 5 * 2 - 6
+    # The latencies are those of the first two copies by arrival: of message 2 not the latest.
+    end_to_end = found.latencies["end_to_end"]
+    assert (end_to_end.n, end_to_end.maximum) == (6, 11 * MILLISECOND)
+    assert found.latencies["later_copies"].minimum == 12 * MILLISECOND
+    assert found.topics[0].received == 6 and found.topics[0].lost == 3
+    assert found.throughput == counted.received_in_time / 2 / 2 == 1.5
+    assert found.series.missing is not None and int(found.series.missing.sum()) == 4 * 2 - 7
+
+
+def test_two_outputs_of_half_of_the_messages_are_half_of_what_is_due() -> None:
+    """As many copies as messages prove nothing: every second message lost both outputs."""
+    found = measured(
+        sent(10), received(*[n for n in range(0, 10, 2) for _ in "ab"]), run(10, outputs=2)
+    )
+    assert (found.counts.received, found.counts.lost, found.counts.duplicates) == (10, 10, 0)
+
+
+def test_an_output_after_one_of_a_later_message_is_out_of_order() -> None:
+    """The messages 0, 1, 0, 1: the second output of 0 is late; a punctual third copy excuses it."""
+    late = [0, 0, Flag.LATE, 0]
+    plan = run(2, outputs=2)
+    assert counts(sent(2), received(0, 1, 0, 1, flags=late), plan).out_of_order == 1
+    excused = received(0, 1, 0, 0, 1, flags=[0, 0, Flag.LATE, 0, 0])
+    assert counts(sent(2), excused, plan).out_of_order == 0
+
+
+def test_outputs_after_the_phase_are_received_and_not_in_time() -> None:
+    got = received(0, 0, 1, 1, 1)
+    got["received"][[1, 3, 4]] += 5 * SECOND
+    counted = counts(sent(2), got, run(2, outputs=2))
+    assert (counted.received, counted.received_in_time, counted.duplicates) == (4, 2, 1)
+
+
+def test_of_a_service_that_chooses_nothing_is_known_to_be_lost() -> None:
+    """Two of four acknowledged messages have an output, one of them two; an unanswered one too."""
+    status = [Status.ACKED] * 4 + [Status.UNKNOWN]
+    plan = run(5, selective=True)
+    found = measured(sent(5, status=status), received(0, 2, 2, 4), plan)
+    assert (found.counts.lost, found.answered) == (None, 2)
+    assert (found.counts.received, found.counts.duplicates) == (3, 1)
+    assert (found.topics[0].lost, found.lost) == (None, ())
+    assert found.never_came("end_to_end") == 0
+    assert found.series.missing is None

@@ -198,7 +198,12 @@ def test_a_payload_file_may_be_relative_to_the_folder_where_pytest_was_started(
 
 @pytest.mark.parametrize(
     ("folder", "file"),
-    [("profiles", "smoke.yaml"), ("loadtests", "test_smoke.py"), ("grafana", "loadtest.json")],
+    [
+        ("profiles", "smoke.yaml"),
+        ("loadtests", "test_smoke.py"),
+        ("grafana", "loadtest.json"),
+        ("services", "orders_mqtt.py"),
+    ],
 )
 def test_an_editable_installation_has_the_files_of_the_checkout(folder: str, file: str) -> None:
     assert (shipped(folder) / file).is_file()

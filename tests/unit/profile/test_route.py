@@ -279,3 +279,74 @@ def test_aliases_of_topics_exclude_several_outputs() -> None:
     text = wrong(("shop/confirmed/{topic}", "['yes/{topic}', 'no/{topic}']"), aliased)
     assert "topicAliasMaximum: order is judged for each topic of route.output" in text
     profile.loads(TEXT.replace(*aliased), "p.yaml")
+
+
+def test_several_outputs_are_due_for_each_input() -> None:
+    loaded = profile.loads(TEXT.replace("  envelope", "  outputs: 3\n  envelope"), "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.outputs == 3
+
+
+@pytest.mark.parametrize("number", ["0", "17", "1.5"])
+def test_a_number_of_outputs_that_cannot_be_counted_is_rejected(number: str) -> None:
+    assert "route.outputs" in wrong(("  envelope", f"  outputs: {number}\n  envelope"))
+
+
+CHOSEN = ("  envelope", "  outputs: {share: 20%, within: 1%}\n  envelope")
+
+
+def test_a_service_may_choose_which_inputs_have_an_output() -> None:
+    text = TEXT.replace(*CHOSEN)
+    loaded = profile.loads(text, "p.yaml")
+    assert loaded.route is not None
+    assert loaded.route.choice is not None
+    assert (loaded.route.choice.share, loaded.route.choice.within, loaded.route.due) == (
+        0.2,
+        0.01,
+        1,
+    )
+    assert SCHEMA.is_valid(yaml.safe_load(text))
+    assert profile.from_document(json.loads(json.dumps(loaded.document()))) == loaded
+
+
+def test_the_share_replaces_objectives_on_what_was_due() -> None:
+    objectives = {
+        one.name: one for one in profile.loads(TEXT.replace(*CHOSEN), "p.yaml").objectives
+    }
+    share = objectives["outputShare"]
+    assert share.minimum == pytest.approx(0.19)
+    assert share.maximum == pytest.approx(0.21)
+    assert not {"loss", "throughput"} & objectives.keys()
+    assert {"corrupt", "silent", "sent"} <= objectives.keys()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("slo: {loss: 1%}", "slo.loss: a lost output cannot be told from one that was not chosen"),
+        ("slo: {throughput: 10%}", "slo.throughput: a lost output cannot be told from"),
+        ("scaled: {slo: {loss: 1}}", "scaled.slo.loss: a lost output cannot"),
+        ("slo: {drift: {throughput: 5%}}", "throughput: a lost output cannot be told from"),
+        ("slo: {outputShare: 20%}", "outputShare: follows from route.outputs"),
+        ("abort: {endToEndLatency.p99: 5s, for: 5s}", "abort.endToEndLatency.p99: counts outputs"),
+    ],
+)
+def test_what_needs_the_outputs_due_excludes_a_service_that_chooses(
+    more: str, message: str
+) -> None:
+    assert message in wrong(CHOSEN, more=more + "\n")
+
+
+def test_a_search_excludes_a_service_that_chooses() -> None:
+    text = wrong(CHOSEN, ("producerRate: 500", "producerRate: 0"), ("testDuration: 5s\n", ""))
+    assert "a search needs to know which outputs are due" in text
+
+
+def test_a_share_without_a_service_that_chooses_is_no_objective() -> None:
+    assert "outputShare: follows from route.outputs" in wrong(more="slo: {outputShare: 20%}\n")
+
+
+@pytest.mark.parametrize("share", ["0%", "100%", "20"])
+def test_a_share_is_above_none_and_below_all(share: str) -> None:
+    chosen = f"  outputs: {{share: {share}, within: 1%}}\n  envelope"
+    assert "route.outputs" in wrong(("  envelope", chosen))

@@ -86,5 +86,6 @@ def test_the_plan_of_a_route_leaves_out_what_the_service_decides() -> None:
     made = made_plan(profiles.loads(text, "p.yaml"))
     table = "\n".join(plan.plan_table(made, DriverFacts(client="c", version="1"), HERE))
     assert "orders through the service under test to confirmed" in table
+    assert "envelope     in body, out body" in table
     assert "out; in, 1 × what the service sends" in table
     assert "the broker on this machine included, the service not" in table

@@ -38,7 +38,7 @@ def tenths(
     many = np.array([first.n, last.n])
     return SlicedStats(
         start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
-        received=many, in_time=np.array(in_time), own_late=np.array([0, own_late]), subscriptions=1, latencies={kind: found for kind, found in latencies.items() if found},
+        received=many, in_time=np.array(in_time), own_late=np.array([0, own_late]), fan_out=1, latencies={kind: found for kind, found in latencies.items() if found},
     )  # fmt: skip
 
 

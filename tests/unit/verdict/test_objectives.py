@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics import catalogue
-from pytest_loadtest.verdict.grammar import FLOORS, INDEX, METRICS
+from pytest_loadtest.verdict.grammar import INDEX, METRICS, SHARES
 from pytest_loadtest.verdict.objectives import IMPLICIT, Objective, Slo, explicit, scale_objectives
 
 
@@ -104,12 +104,13 @@ def test_a_percentile_has_one_spelling(key: str, name: str) -> None:
 @given(st.sets(st.sampled_from(METRICS)))
 def test_an_implicit_objective_applies_exactly_if_the_section_has_none(named: set[str]) -> None:
     values: dict[str, object] = {
-        metric: "1%" if metric in (*catalogue.named(form="count"), *FLOORS) else {"p50": "1s"}
+        metric: "1%" if metric in (*catalogue.named(form="count"), *SHARES) else {"p50": "1s"}
         for metric in named
     }
     values |= dict.fromkeys(named & set(catalogue.named(form="duration")), "1s") | dict.fromkeys(
         named & {INDEX}, "2.5"
     )
+    values |= dict.fromkeys(named & {"throughput"}, "1%")
     found = parse_slo(values)
     assert {o.metric for o in found if o.implicit} == {o.metric for o in IMPLICIT} - named
     assert {o.metric for o in explicit(found)} == named

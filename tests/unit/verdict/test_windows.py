@@ -39,7 +39,7 @@ def windows(parts: Sequence[Histogram | None], **changed: Any) -> SlicedStats:
     latencies: dict[str, Histograms] = {} if found is None else {"end_to_end": found}
     every: dict[str, Any] = {
         "start": start, "end": start + SECOND, "begin": at, "after": at + 1, "offered": many, "received": many, "in_time": many,
-        "own_late": many * 0, "subscriptions": 1, "latencies": latencies,
+        "own_late": many * 0, "fan_out": 1, "latencies": latencies,
     }  # fmt: skip
     return SlicedStats(**{**every, **changed})
 

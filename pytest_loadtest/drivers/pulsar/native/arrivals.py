@@ -87,8 +87,8 @@ class _Front(NamedTuple):
     """
 
     first: bytes
-    rest: bytes = b""
-    digits: int = 0
+    rest: bytes
+    digits: int
 
     @property
     def length(self) -> int:
@@ -124,7 +124,7 @@ class ArrivalReader:
         # The batches of one producer mostly have messages of one length with the same bytes before
         # each payload. Such arrivals are read together by slicing (even); only the others are read
         # message by message (odd).
-        even: defaultdict[tuple[_Front, int], list[int]] = defaultdict(list)
+        even: defaultdict[tuple[bytes, bytes, int], list[int]] = defaultdict(list)
         odd: list[int] = []
         single: list[int] = []
         for number, (*_, count, data, chosen, _) in enumerate(came):
@@ -135,16 +135,24 @@ class ArrivalReader:
             before = 0
             if count:
                 before = self._even(data, count) or -1
-            front = self._front(bytes(data[: max(before, 0)]))
             # A token in JSON is not at one place of messages of one length.
-            has_tokens = self._tokens is not None or (self._outside and not front.digits)
-            if before < 0 or chosen is not None or not length or has_tokens:
+            if before < 0 or chosen is not None or not length or self._tokens is not None:
                 odd.append(number)
-            else:
-                even[front, length].append(number)
+                continue
+            first = bytes(data[:before])
+            rest = b""
+            if self._outside:
+                digits = self._reader.value_start(first) + len(PREFIX)
+                if digits < len(PREFIX):
+                    odd.append(number)
+                    continue
+                rest = first[digits + DIGITS :]
+                first = first[:digits]
+            even[first, rest, length].append(number)
+        gap = DIGITS if self._outside else 0
         parts = [
-            self._read_even(came, numbers, front, length, odd)
-            for (front, length), numbers in even.items()
+            self._read_even(came, numbers, _Front(first, rest, gap), length, odd)
+            for (first, rest, length), numbers in even.items()
         ]
         if single:
             parts.append(self._read_single(came, single))
@@ -156,17 +164,6 @@ class ArrivalReader:
             return self._reader.even(memoryview(data), count)
         except ProtocolError:
             return None
-
-    def _front(self, before: bytes) -> _Front:
-        """Return what the messages of a batch have before their payloads.
-
-        :param before: those bytes of its first message.
-        """
-        value = self._reader.value_start(before)
-        if value < 0:
-            return _Front(before)
-        digits = value + len(PREFIX)
-        return _Front(before[:digits], before[digits + DIGITS :], DIGITS)
 
     def _read_single(self, came: Sequence[Arrival], numbers: list[int]) -> _Part:
         """Read arrivals of one message each, whose envelopes do not begin bodies."""

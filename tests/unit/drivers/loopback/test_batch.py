@@ -133,11 +133,11 @@ def test_delayed_messages_leave_when_they_are_due(
 
 
 def test_the_rest_of_a_batch_keeps_its_place_among_equal_times() -> None:
-    """Half of the first batch left before the second batch came, with the same time."""
+    """Half of the first batch leaves while the second batch waits for the same time."""
     queue = DelayQueue()
     queue.add(due_batch([1, 9], 0), np.array([1, 9]))
-    assert queue.release(1) is not None
     queue.add(due_batch([9], 2), np.array([9]))
+    assert queue.release(1) is not None
     ready = queue.release(9)
     assert ready is not None
     assert ready.seq.tolist() == [1, 2]

@@ -209,3 +209,16 @@ def test_unknown_fields_are_skipped() -> None:
         memoryview(struct.pack(">I", len(head_bytes)) + head_bytes + b"payload")
     )
     assert (metadata.producer_name, metadata.sequence_id, bytes(rest)) == ("p", 1, b"payload")
+
+
+@given(value=st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_a_property_is_encoded_as_by_protobuf(value: str) -> None:
+    """In the metadata of an entry and in that of a message in a batch."""
+    data = value.encode()
+    for number, kind in ((4, api.MessageMetadata), (1, api.SingleMessageMetadata)):
+        made = kind()
+        made.properties.add(key="loadtest", value=value)
+        front = entries.property_front(number, "loadtest", len(data))
+        assert front + data == made.SerializePartialToString()
+        assert entries.property_value(made, "loadtest") == data
+        assert entries.property_value(made, "other") == b""

@@ -1,0 +1,66 @@
+"""The share of messages with an output of a service that chooses which ones have one.
+
+The rule: such a share is a sample of what the service does, so it is judged by its interval. It is
+met only if all of the interval is within the bounds, and missed only if all of it is outside.
+
+:mod:`~pytest_loadtest.verdict.observations` calls it in the controller's thread that judges a run,
+and in the command ``aggregate``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from pytest_loadtest.values.wording import exact, format_value
+
+if TYPE_CHECKING:
+    from pytest_loadtest.metrics.measurements import Measurements
+    from pytest_loadtest.verdict.objectives import Objective
+
+NORMAL_99: Final = 2.5758293035489004
+"""99 % of a normal distribution lie within so many standard deviations of its mean."""
+
+
+def share_interval(share: float, trials: int) -> tuple[float, float]:
+    """Return the Wilson score interval of an observed share, 99 %.
+
+    E. B. Wilson, Probable inference, the law of succession, and statistical inference, Journal of
+    the American Statistical Association 22 (1927), 209 to 212: all shares p whose distance from the
+    observed one is at most z standard deviations √(p (1 − p) / n).
+
+    :param trials: 1 or more.
+    """
+    z2 = NORMAL_99**2 / trials
+    center = share + z2 / 2
+    spread = math.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    low = max(center - spread, 0.0) / (1 + z2)
+    high = min((center + spread) / (1 + z2), 1.0)
+    return low, high
+
+
+def observe_share(
+    objective: Objective, measurements: Measurements
+) -> tuple[float | None, int, str]:
+    """Return the share of acknowledged messages with an output, the most that could come, and what
+    it rests on; None in place of a share whose interval does not decide.
+    """
+    answered = measurements.answered
+    acked = measurements.counts.acked
+    if answered is None or not acked:
+        return None, 0, "nothing was acknowledged, so no output was due"
+    due = acked * measurements.subscriptions
+    share = answered / due
+    # The subscriptions get the same outputs, so they are no further trials.
+    low, high = share_interval(share, acked)
+    interval = f"{format_value(low, 'ratio')} to {format_value(high, 'ratio')}"
+    basis = f"{exact(answered)} of {exact(due)} have an output; with 99 % certainty {interval}"
+    minimum = objective.minimum or 0.0
+    maximum = 1.0 if objective.maximum is None else objective.maximum
+
+    is_within = low >= minimum and high <= maximum
+    is_outside = high < minimum or low > maximum
+    if is_within or is_outside:
+        return share, due, basis
+    bounds = f"{format_value(minimum, 'ratio')} to {format_value(maximum, 'ratio')}"
+    return None, due, f"{basis}, which does not decide whether it is {bounds}"

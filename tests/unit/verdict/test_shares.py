@@ -1,0 +1,73 @@
+"""The share of messages with an output of a service that chooses, and its interval."""
+
+from __future__ import annotations
+
+import pytest
+from builders.measurements import Limits, made
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_loadtest.verdict.objectives import chosen_share
+from pytest_loadtest.verdict.shares import share_interval
+from pytest_loadtest.verdict.slo import Outcome, evaluate
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    # Computed from the formula of Wilson (1927) with z = 2.5758 in 30 decimals.
+    [
+        (0, 10, 0.0, 0.398854),
+        (5, 10, 0.184226, 0.815774),
+        (400, 2000, 0.177970, 0.224014),
+        (10, 10, 0.601146, 1.0),
+    ],
+)
+def test_the_interval_of_a_share_is_that_of_wilson(
+    successes: int, trials: int, low: float, high: float
+) -> None:
+    found = share_interval(successes / trials, trials)
+    assert found == pytest.approx((low, high), abs=1e-6)
+
+
+@given(trials=st.integers(1, 10**6), share=st.floats(0, 1))
+def test_the_interval_of_a_share_contains_it(trials: int, share: float) -> None:
+    successes = int(share * trials)
+    low, high = share_interval(successes / trials, trials)
+    assert 0 <= low <= successes / trials + 1e-12
+    assert successes / trials - 1e-12 <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("answered", "outcome"),
+    [(20_000, Outcome.MET), (20_500, Outcome.MET), (20_950, Outcome.NO_DATA), (22_000, Outcome.MISSED),
+     (19_050, Outcome.NO_DATA), (18_000, Outcome.MISSED), (0, Outcome.MISSED), (100_000, Outcome.MISSED)],
+)  # fmt: skip
+def test_a_share_is_judged_where_its_interval_decides(answered: int, outcome: Outcome) -> None:
+    measurements = made(counts={"lost": None}, answered=answered)
+    verdict = evaluate([chosen_share(0.2, 0.01)], measurements, Limits())
+    assert verdict.findings[0].outcome is outcome
+    assert "99 % certainty" in verdict.findings[0].text
+
+
+def test_the_share_of_few_messages_is_no_data() -> None:
+    measurements = made(counts={"lost": None, "acked": 100, "received": 20}, answered=20)
+    finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
+    assert finding.outcome is Outcome.NO_DATA
+    assert "20 of 100 have an output" in finding.text
+
+
+def test_nothing_received_of_a_service_that_chooses_is_never_met() -> None:
+    counts = {"lost": None, "received": 0, "received_in_time": 0}
+    verdict = evaluate([chosen_share(0.005, 0.01)], made(counts=counts, answered=0), Limits())
+    assert verdict.outcome is Outcome.NO_DATA
+    assert verdict.reasons[0].startswith("nothing was received")
+
+
+def test_copies_at_two_subscriptions_are_no_further_trials() -> None:
+    """The same outputs go to both: twice as many deliveries prove no more."""
+    counts = {"lost": None}
+    for subscriptions in (1, 2):
+        answered = 20_950 * subscriptions
+        measurements = made(counts=counts, answered=answered, subscriptions=subscriptions)
+        finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
+        assert finding.outcome is Outcome.NO_DATA
