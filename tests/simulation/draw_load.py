@@ -398,10 +398,10 @@ def _stage_rate(load: Load, features: Features, die: Dice, duration: int) -> tup
                 "for": third,
             }
         },
-        "replay": {
-            "replay": [written(rate * die.between(0.5, 1.5)) for _ in range(die.randint(1, 4))]
-        },
     }
+    levels = [rate * die.between(0.5, 1.5) for _ in range(die.randint(1, 4))]
+    if kind == "replay":
+        return {"replay": [written(level) for level in levels]}, sum(levels) / len(levels)
     return (shapes[kind], rate) if kind in shapes else (None, load.rate)
 
 
