@@ -99,10 +99,12 @@ class Observing:
         orders = {next(iter(order.workers)): order for order in self._orders}
         return [orders.get(worker) for worker in locations]
 
-    def begin(self, workload: WorkloadRun) -> None:
+    def begin(self, workload: WorkloadRun, services: Mapping[str, int]) -> None:
         """Begin to sample a phase of the workload.
 
         In a phase that is not recorded, only counters over all phases are sampled.
+
+        :param services: process ids of the services under test, by name.
         """
         from pytest_loadtest.observe.sampler import Sampler
 
@@ -113,7 +115,7 @@ class Observing:
         sources: dict[str, Callable[[], TelemetrySource]] = {}
         missing: list[str] = []
         if workload.folder is not None:
-            sources, missing = self._sources(workload, without)
+            sources, missing = self._sources(workload, without, services)
         sources |= self._counters(workload, without)
         if sources or (self._orders and workload.folder is not None):
             self._samplers[workload.name] = Sampler(
@@ -121,17 +123,22 @@ class Observing:
             )
 
     def _sources(
-        self, workload: WorkloadRun, without: set[int]
+        self, workload: WorkloadRun, without: set[int], services: Mapping[str, int]
     ) -> tuple[dict[str, Callable[[], TelemetrySource]], list[str]]:
         from pytest_loadtest.observe.connections import ConnectionSource
-        from pytest_loadtest.observe.processes import DiskWaitSource, ProcessSource, worker_sources
+        from pytest_loadtest.observe.processes import (
+            DiskWaitSource,
+            ProcessSource,
+            with_children,
+            worker_sources,
+        )
 
         broker = workload.broker
         assert broker is not None
         facts = broker.facts
         missing = list(self._away)
-        if workload.part.profile.has_service:
-            missing.append("the service under test")
+        if workload.part.profile.has_service and not services:
+            missing.append("the service under test: the run did not start it")
         sources: dict[str, Callable[[], TelemetrySource]] = dict(worker_sources(self._here))
         if not facts.pids:
             missing.append(
@@ -146,10 +153,18 @@ class Observing:
             for name in facts.nodes:
                 pids = partial(broker.facts.pids_of, name)
                 sources[name] = partial(ProcessSource, name, pids, broker=True)
+        for service, pid in services.items():
+            name = f"service {service}"
+            sources[name] = partial(ProcessSource, name, partial(tuple, (pid,)), broker=True)
         side = "workers" if self._has_sockets else None
         if side is not None or facts.serving:
             sources["connections"] = partial(
-                ConnectionSource, _addresses(workload), facts.serving, without, side=side
+                ConnectionSource,
+                _addresses(workload),
+                facts.serving,
+                without,
+                side=side,
+                services=with_children(services.values()),
             )
         return sources, missing
 

@@ -198,7 +198,8 @@ class PlannedRun:
 
     def _start_phase(self, workload: WorkloadRun, following: Next, start: int) -> StartPhase:
         """Observe a phase that has begun, and return it as the workers get it."""
-        self.observing.begin(workload)
+        services = {} if self.services is None else self.services.pids
+        self.observing.begin(workload, services)
         if following.watch is not None:
             self.watches[workload.name] = following.watch
         return StartPhase(

@@ -11,16 +11,18 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import BrokenRun, UsageError
 from pytest_loadtest.fleet.display import Display
 from pytest_loadtest.fleet.messages import (
     AwaitVerdict,
     ClaimShares,
+    ClientsClosed,
     NextPhases,
     PhaseDone,
     Result,
+    TargetPrepared,
 )
 from pytest_loadtest.fleet.observing import load_samplers
 from pytest_loadtest.fleet.outages import Disturbance
@@ -32,6 +34,7 @@ from pytest_loadtest.fleet.run_results import RunResults
 from pytest_loadtest.fleet.service_request import STOP_SERVICES, ServiceStarted
 from pytest_loadtest.fleet.setup_steps import StartService
 from pytest_loadtest.fleet.spark_service import SparkService
+from pytest_loadtest.fleet.stopwatch import Stopwatch
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -56,6 +59,16 @@ if TYPE_CHECKING:
 # ns from the decision to start a phase until its first message is due: all workers must have
 # received the decision by then.
 START_IN = 200_000_000
+
+
+_PARTS: Final = {
+    ClaimShares: "planning, target",
+    StartService: "services",
+    TargetPrepared: "connecting",
+    ClientsClosed: "closing",
+    AwaitVerdict: "verdict",
+}
+"""The part of a session that begins when the workers bring a step."""
 
 
 class RunController:
@@ -92,6 +105,7 @@ class RunController:
         self._restarting = threading.Lock()
         self._planned: dict[Key, PlannedRun] = {}
         self._services: set[Services] = set()  # those that may run
+        self.stopwatch = Stopwatch()
         self.rendezvous: Rendezvous | None = None
         self.clocks: HostClocks | None = None  # None if all workers are on this host
 
@@ -115,6 +129,9 @@ class RunController:
             raise unwritten("the controller", "results", self.folder, error, needed) from error
 
     def _answer(self, run: Run, brought: Sequence[RunStep]) -> StepAnswers:
+        part = _PARTS.get(type(brought[0]))
+        if part is not None:
+            self.stopwatch.begin(part)
         match brought[0]:
             case ClaimShares(request):
                 return self._assign(run, request)
@@ -186,7 +203,9 @@ class RunController:
         planned = self._planned[run.key]
         workloads = planned.workloads
         if number == 0:
+            self.stopwatch.begin("Spark")
             self.spark.wait_until_ready()
+            self.stopwatch.begin("load")
             load_samplers(workload.part.profile.driver.name for workload in workloads)
         reports = planned.reports(brought)
         ended = []
@@ -210,6 +229,7 @@ class RunController:
         planned = self._planned[run.key]
         self._display.announce(f"{planned.request.nodeid}: aggregating samples")
         judged = self._results.judge(planned)
+        self.stopwatch.begin("tests")
         assert self.rendezvous is not None
         self.rendezvous.conclude(run)
         if isinstance(run.error, BrokenRun):

@@ -72,6 +72,16 @@ class Services:
         """The deaths that were found so far, without a look at the processes."""
         return tuple(filter(None, (process.noted_death for process in self._processes)))
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process ids of those that were started, by name: the second of a name has a 2."""
+        pids: dict[str, int] = {}
+        for process in self._processes:
+            number = sum(other.name == process.name for other in self._processes[: len(pids)]) + 1
+            name = process.name if number == 1 else f"{process.name} {number}"
+            pids[name] = process.pid
+        return pids
+
     def check(self) -> None:
         """Check the services before load begins.
 

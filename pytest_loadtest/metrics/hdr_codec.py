@@ -13,6 +13,7 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
@@ -59,7 +60,7 @@ def encode_hdr(counts: Mapping[int, int], digits: int, maximum: int) -> str:
     :param digits: significant decimal digits.
     :param maximum: of the values.
     """
-    numbers = b""
+    numbers = bytearray()
     end = 0  # the bucket after the last one that was written
     for index in sorted(counts):
         if index > end:
@@ -100,6 +101,8 @@ def significant_bits(digits: int) -> int:
     return math.ceil(math.log2(10**digits))
 
 
+# A histogram has mostly small counts and short gaps, and a report has thousands of histograms.
+@lru_cache(maxsize=4096)
 def _number(value: int) -> bytes:
     """Return the bytes of a signed 64-bit integer; the sign is in its lowest bit."""
     word = (value << 1) ^ (value >> 63)

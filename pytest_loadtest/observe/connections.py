@@ -38,6 +38,7 @@ class ConnectionSource:
     :param without: local ports of connections that carry no load.
     :param side: first part of the names of the workers' columns; None if no worker is in this
         network namespace.
+    :param services: processes under test on this machine that are clients of the target too.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class ConnectionSource:
         without: Collection[int] = (),
         *,
         side: str | None = "workers",
+        services: Sequence[int] = (),
     ) -> None:
         self._without = without
         self._own = side
+        self._services = services
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
@@ -70,11 +73,17 @@ class ConnectionSource:
         without = list(self._without)
         excluded = np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)
         sockets = sockets.where(~excluded)
+        dialled = self._dials_target(sockets)
+        of_services = dialled & np.isin(sockets.inode, socket_inodes(self._services))
         sides = {}
+        if self._services:
+            sides["service"] = of_services
         if self._own is not None:
-            sides[self._own] = self._ours(sockets)
+            sides[self._own] = dialled & ~of_services
         if self._listening is not None:
-            sides["broker"] = np.isin(sockets.local_port, self._listening)
+            # What waits for a service to read says nothing about the workers.
+            of_services = np.isin(sockets.remote_port, sockets.local_port[of_services])
+            sides["broker"] = np.isin(sockets.local_port, self._listening) & ~of_services
             dials_broker = any(port in self._listening for _, port in self._dialled)
             sample["broker.relayed"] = float(not dials_broker)
         for side, mask in sides.items():
@@ -83,11 +92,11 @@ class ConnectionSource:
         self._at = now
         return sample
 
-    def _ours(self, sockets: Sockets) -> NDArray[np.bool_]:
-        ours = np.zeros(len(sockets.remote_port), np.bool_)
+    def _dials_target(self, sockets: Sockets) -> NDArray[np.bool_]:
+        dialled = np.zeros(len(sockets.remote_port), np.bool_)
         for address, port in self._dialled:
-            ours |= (sockets.remote_port == port) & (sockets.remote == address).all(axis=1)
-        return ours
+            dialled |= (sockets.remote_port == port) & (sockets.remote == address).all(axis=1)
+        return dialled
 
     def _side(self, side: str, mine: Sockets, seconds: float) -> dict[str, float]:
         sample = {
@@ -120,15 +129,21 @@ def listening_ports(pid: int) -> NDArray[np.int64] | None:
     None if it has none or they are unreadable.
     """
     sockets = dump(LISTEN)
-    inodes = {f"socket:[{inode}]": at for at, inode in enumerate(sockets.inode.tolist())}
-    mine = []
-    with contextlib.suppress(FileNotFoundError, PermissionError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):  # closed since scandir listed it
-                link = os.readlink(entry.path)  # noqa: PTH115  # there may be 20 000 of them
-                if link in inodes:
-                    mine.append(inodes[link])
-    return np.unique(sockets.local_port[mine]) if mine else None
+    mine = np.isin(sockets.inode, socket_inodes([pid]))
+    return np.unique(sockets.local_port[mine]) if mine.any() else None
+
+
+def socket_inodes(pids: Sequence[int]) -> list[int]:
+    """Return the inodes of all sockets of processes; none of one that is gone or another user's."""
+    inodes = []
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(FileNotFoundError):  # closed since scandir listed it
+                    link = os.readlink(entry.path)  # noqa: PTH115  # there may be 20 000 of them
+                    if link.startswith("socket:["):
+                        inodes.append(int(link[8:-1]))
+    return inodes
 
 
 # The kernel's list of TCP sockets as columns, from sock_diag(7), which ``ss`` reads too.

@@ -17,7 +17,7 @@ import psutil
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 _CHILDREN_EVERY: Final = 10  # samples between two searches for children: each reads all of /proc
@@ -181,6 +181,24 @@ def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], Proce
     }
 
 
+def process_start() -> float:
+    """Return the time since which this process has run, s of the system's clock."""
+    return psutil.Process().create_time()
+
+
+def with_children(roots: Iterable[int]) -> list[int]:
+    """Return the process ids of processes and of all that they have started.
+
+    A process that has ended is left out.
+    """
+    pids = list[int]()
+    for root in roots:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(root).children(recursive=True)
+            pids += [root, *(child.pid for child in children)]
+    return pids
+
+
 def _task_files(pid: int, name: str) -> Iterator[tuple[str, str]]:
     """Yield the id of each thread and the contents of its file of this name.
 
@@ -241,15 +259,8 @@ class DiskWaitSource:
 
         Nothing if there is no process.
         """
-        roots = self._pids()
-        if not roots:
-            return {}
-        try:
-            pids = list[int]()
-            for root in roots:
-                pids.append(root)
-                pids += [child.pid for child in psutil.Process(root).children(recursive=True)]
-        except psutil.NoSuchProcess:
+        pids = with_children(self._pids())
+        if not pids:
             return {}
         waits = 0
         for number in range(_CHECKS):

@@ -283,25 +283,54 @@ def _describe_subscriber(sampled: Sampled, mask: Mask) -> str:
     return text
 
 
-def _workers(sampled: Sampled) -> list[str]:
-    ending = ".busiestWanted"
-    return [
-        name.removesuffix(ending)
-        for name in sampled.telemetry.columns
-        if name.startswith("worker ") and name.endswith(ending)
-    ]
+def _service_cpu(sampled: Sampled) -> Mask:
+    """A service under test needed more CPU than there is, as :func:`_no_core` for the broker."""
+    mask: Mask = np.zeros(len(sampled.telemetry), np.bool_)
+    for service in sampled.processes("service"):
+        mask |= _needs_core(sampled, service)
+    return mask
+
+
+def _needs_core(sampled: Sampled, service: str) -> Mask:
+    one: Mask = sampled[f"{service}.busiestWanted"] >= SATURATED
+    return one | (sampled[f"{service}.wanted"] >= SATURATED * sampled.cores)
+
+
+def _describe_service_cpu(sampled: Sampled, mask: Mask) -> str:
+    services = sampled.processes("service")
+    service = max(services, key=lambda name: np.count_nonzero(_needs_core(sampled, name) & mask))
+    return sampled.thread(service, service, _needs_core(sampled, service) & mask)
+
+
+def _service_not_reading(sampled: Sampled) -> Mask:
+    """A service under test was stopped, or left messages unread; CPU does not explain it."""
+    mask: Mask = sampled.unread("service")
+    for service in sampled.processes("service"):
+        mask |= sampled[f"{service}.stopped"] > 0
+    return mask & ~_service_cpu(sampled)
+
+
+def _describe_service_not_reading(sampled: Sampled, mask: Mask) -> str:
+    unread = f"{sampled.most('service.unread', mask)} were unread at the services"
+    states = []
+    for service in sampled.processes("service"):
+        if (sampled[f"{service}.stopped"][mask] > 0).any():
+            states.append(f"{service} was stopped by a signal")
+        elif (sampled.has_value(f"{service}.cpu") & mask).any():
+            states.append(f"{service} used {sampled.mean(f'{service}.cpu', mask):.2f} cores")
+    return "; ".join([unread, *states])
 
 
 def _generator(sampled: Sampled) -> Mask:
     mask: Mask = np.zeros(len(sampled.telemetry), np.bool_)
-    for worker in _workers(sampled):
+    for worker in sampled.processes("worker"):
         mask |= sampled[f"{worker}.busiestWanted"] >= SATURATED
     return mask
 
 
 def _describe_generator(sampled: Sampled, mask: Mask) -> str:
     worker = max(
-        _workers(sampled),
+        sampled.processes("worker"),
         key=lambda worker: np.count_nonzero(sampled[f"{worker}.busiestWanted"] >= SATURATED),
     )
     host = sampled.host_of(worker.removeprefix("worker "))
@@ -320,8 +349,16 @@ RULES: Final = (
         conclusion="broker not reading", saturated=_not_reading, needs=("broker.stopped", "broker.unread", "workers.unsent"),
         describe=_describe_not_reading,
     ),
+    Rule(
+        conclusion="service not reading", saturated=_service_not_reading, needs=("service.unread",),
+        describe=_describe_service_not_reading, everywhere=False,
+    ),
     Rule(conclusion="subscriber", saturated=_asleep, needs=("workers.unread",), describe=_describe_subscriber),
     Rule(conclusion="consumer", saturated=_starved, needs=("sys.starved", "sys.blocked"), describe=_describe_starved, everywhere=False),
+    Rule(
+        conclusion="service CPU", saturated=_service_cpu, needs=("service.unread",),
+        describe=_describe_service_cpu, everywhere=False,
+    ),
     Rule(conclusion="broker CPU", saturated=_no_core, needs=("broker.wanted",), describe=_describe_cpu),
     Rule(conclusion="generator", saturated=_generator, needs=(), describe=_describe_generator),
     Rule(conclusion="network", saturated=_network, needs=("workers.unsent", "broker.unsent"), describe=_describe_network),
@@ -344,6 +381,10 @@ SHUT: Final = 0.5
 
 Otherwise the network does.
 """
+
+
+_SINGLE: Final = ("broker", "service")
+"""Sides whose sockets are sampled in one place; those of workers may be on several hosts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,12 +427,21 @@ class Sampled:
             side for side in ("workers", *hosts) if f"{side}.connections" in self.telemetry.columns
         ) or ("workers",)
 
+    def processes(self, kind: str) -> list[str]:
+        """Return the first parts of the columns of the workers, or of the services."""
+        ending = ".busiestWanted"
+        return [
+            name.removesuffix(ending)
+            for name in self.telemetry.columns
+            if name.startswith(f"{kind} ") and name.endswith(ending)
+        ]
+
     @property
     def queues(self) -> tuple[str, ...]:
         """The columns with bytes that wait in sockets."""
         return tuple(
             f"{side}.{queue}"
-            for side in (*self.own_sides, "broker")
+            for side in (*self.own_sides, "broker", "service")
             for queue in ("unsent", "unread")
         )
 
@@ -423,7 +473,7 @@ class Sampled:
 
     def _share(self, side: str) -> NDArray[np.float64]:
         """Return the share of our connections on this side: about its share of the traffic."""
-        if side == "broker" or len(self.own_sides) == 1:
+        if side in _SINGLE or len(self.own_sides) == 1:
             return np.ones(len(self.telemetry))
         total = np.nansum([self[f"{own}.connections"] for own in self.own_sides], axis=0)
         share: NDArray[np.float64] = self[f"{side}.connections"] / np.maximum(total, 1.0)
@@ -432,8 +482,8 @@ class Sampled:
     def is_queued(self, name: str) -> Mask:
         """Return the mask of the samples in which this queue has built up."""
         side, _, queue = name.rpartition(".")
-        # What we send is unsent here or unread at the broker.
-        sending = (side == "broker") == (queue == "unread")
+        # What we send is unsent here, or unread at the broker or a service.
+        sending = (side in _SINGLE) == (queue == "unread")
         rate = self.sent_rate if sending else self.received_rate
         traffic = rate * self._share(side) * QUEUED_FOR / SECOND
         queued: Mask = self[name] > np.maximum(QUEUED, traffic)

@@ -234,7 +234,9 @@ class LoadSession:
         if self._run_controller is not None:
             if FLEET not in self._config.stash:
                 self._run_controller.spark.begin_stop()
+            self._run_controller.stopwatch.begin("report")
             self._report_line = write_report(self._config, self._run_controller)
+            self._run_controller.stopwatch.begin("end")
 
     def drive(self, item: pytest.Item) -> Any:
         """Return the value of the fixture ``load``.
@@ -348,6 +350,11 @@ class LoadSession:
         for line in (*self._run_controller.outputs.unwritten, self._report_line):
             if line:
                 terminalreporter.write_line(line)
+        if verbosity > 1:
+            from pytest_loadtest.observe.processes import process_start
+
+            parts = self._run_controller.stopwatch.text(process_start())
+            terminalreporter.write_line(f"time       {parts}")
 
     def close(self) -> None:
         """Stop everything that this session started."""

@@ -28,7 +28,9 @@ def made_telemetry(
     """
     values = {name: np.full(SAMPLES, float(value)) for name, value in QUIET.items()}
     for key, value in changed.items():
-        name = key.replace("__", ".").replace("worker_", "worker ")
+        name = (
+            key.replace("__", ".").replace("worker_", "worker ").replace("service_o", "service o")
+        )
         column = values.setdefault(name, np.zeros(SAMPLES))
         column[:held] = value
     columns = {

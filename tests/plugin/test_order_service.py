@@ -282,6 +282,37 @@ def test_a_new_project_with_a_service_runs(project: Project, url: str, broker: s
     assert (counts["received"], counts["outOfOrder"], counts["foreign"]) == (2000, 0, 0)
 
 
+STOPPED = """\
+import os
+import signal
+import sys
+import pytest
+
+@pytest.fixture
+def orders(load_service):
+    return load_service([sys.executable, {service!r}, "--url", "{{url}}"], ready="ready")
+
+@pytest.mark.load("orders", live=True)
+def test_orders(load, orders):
+    os.kill(orders.pid, signal.SIGSTOP)
+    load.start()
+    load.assert_slo()
+"""
+
+
+def test_a_service_that_stands_still_is_the_bottleneck(project: Project, url: str) -> None:
+    """What waits in its sockets is not taken for the run's own consumers."""
+    write(project, url, drain="1s")
+    project.write("test_orders.py", STOPPED.format(service=str(EXAMPLE / "orders_mqtt.py")))
+    finished = project.run("-n2")
+    assert finished.ret == 1, finished.out
+    document = finished.documents["test_orders"]
+    assert document["verdict"]["outcome"] == "no data"
+    assert document["bottleneck"]["conclusion"] == "service not reading"
+    assert "service orders_mqtt.py was stopped by a signal" in document["bottleneck"]["evidence"]
+    assert document["bottleneck"]["also"] == []
+
+
 def test_a_service_reads_messages_of_a_template(project: Project, url: str) -> None:
     write(project, url, size="payload: {template: order.json}")
     project.write(

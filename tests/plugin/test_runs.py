@@ -365,7 +365,15 @@ def test_results_stand_when_the_test_runs_again_and_when_a_worker_dies_in_its_bo
         "history.jsonl",
         "-p",
         "no:cacheprovider",
+        "-v",  # once more than in the project's options
     )
+    (spent,) = [line for line in run.out.splitlines() if line.startswith("time  ")]
+    parts = re.findall(r"(?:  |, )([a-z]+) \d", spent)
+    assert [part for part in parts if part in ("load", "verdict", "report")] == [
+        "load",
+        "verdict",
+        "report",
+    ]
     assert (run.ret, run.outcomes) == (0, {"passed": 1, "rerun": 1})
     results = [
         json.loads(path.read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import chain
@@ -41,6 +42,8 @@ from pytest_loadtest.values import quantities, wording
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from jinja2 import Template
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import ReadRun, ResultSet
@@ -112,21 +115,10 @@ def page_html(results: ResultSet, series: Sequence[dict[str, Any]] = (), skipped
     )
 
 
-def render_page(
-    pages: Sequence[RunPage],
-    first: list[Chapter],
-    last: list[Chapter],
-    **head: str,
-) -> str:
-    """Return the page of these runs, with chapters before and after them.
-
-    :param head: the texts ``title``, and ``made``: a sentence about the program that made the page.
-    """
+@cache
+def _page_template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
-    scripts = _assets(SCRIPTS)
-    styles = _assets(STYLES)
     environment = Environment(
         loader=PackageLoader("pytest_loadtest.report.html", "templates"),
         autoescape=True,
@@ -137,7 +129,24 @@ def render_page(
     tools = {module.__name__.rpartition(".")[2]: module for module in modules}
     environment.globals.update(tools)
     environment.tests["comfortable"] = margins.is_comfortable
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template("page.html.j2")
+
+
+def render_page(
+    pages: Sequence[RunPage],
+    first: list[Chapter],
+    last: list[Chapter],
+    **head: str,
+) -> str:
+    """Return the page of these runs, with chapters before and after them.
+
+    :param head: the texts ``title``, and ``made``: a sentence about the program that made the page.
+    """
+    from markupsafe import Markup
+
+    scripts = _assets(SCRIPTS)
+    styles = _assets(STYLES)
+    return _page_template().render(
         head=head,
         policy=content_policy(scripts, styles),
         first=first,

@@ -43,7 +43,8 @@ GROUPS: Final = {
     )),
     "disk": ("Disk of the broker", "B/s", ("broker.read", "broker.written")),
     "queues": ("Bytes waiting in sockets", "B", (
-        "workers.unsent", "workers.unread", "broker.unsent", "broker.unread",
+        "workers.unsent", "workers.unread", "broker.unsent", "broker.unread", "service.unsent",
+        "service.unread",
     )),
     "shares": ("Share of time spent waiting or stopped", "share", (
         "broker.diskWait", "broker.stopped", "broker.shut", "workers.shut", "sys.gc",
@@ -84,7 +85,8 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
         yield Paragraph(f"broker {text}")
     if uses := node_uses(document):
         caption = (
-            "Processes of the cluster: medians of cores, maxima of memory, means of rates,"
+            "Processes of the cluster, and services under test: medians of cores, maxima of memory,"
+            " means of rates,"
             " topics at the begin and at the end; empty where it is not applicable or unknown"
         )
         rows = [use.cells for use in uses]

@@ -53,7 +53,7 @@ def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(
         {"a": worker_location(), "b": location("elsewhere")}, {}, [run]
     ) == [None, None]
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     observing.end(run)  # a run that is given up after its phase
     assert run.folder is not None
@@ -66,7 +66,21 @@ def test_a_recorded_phase_has_telemetry_that_names_what_could_not_be_sampled(
     )
 
 
-def test_a_service_is_not_sampled_and_the_telemetry_names_it(tmp_path: Path) -> None:
+def test_each_service_is_a_source_of_its_own(tmp_path: Path) -> None:
+    run, observing = workload(tmp_path), Observing()
+    observing.locate_workers({"a": worker_location()}, {}, [run])
+    run.begin(run.plan.measure, "measure", 0)
+    observing.begin(run, {"orders": 2**22 + 1, "invoices": 2**22 + 2})
+    observing.end(run)
+    assert run.folder is not None
+    telemetry = read_telemetry(run.folder)
+    assert telemetry is not None
+    for service, pid in (("orders", 2**22 + 1), ("invoices", 2**22 + 2)):
+        reason = f"process {pid} is not in /proc, so its use is unknown"
+        assert f"service {service}: {reason}" in telemetry.missing
+
+
+def test_a_service_that_the_run_did_not_start_is_named_as_not_sampled(tmp_path: Path) -> None:
     """That of the loopback is part of the relay, which is sampled."""
     route = "name: a\nmessageSize: 99\nproducerRate: 5\ntestDuration: 1s\nroute: {input: a, output: b}\n"
     missing = {}
@@ -75,12 +89,12 @@ def test_a_service_is_not_sampled_and_the_telemetry_names_it(tmp_path: Path) -> 
         run, observing = workload(tmp_path / driver, profile), Observing()
         observing.locate_workers({"a": worker_location(), "b": worker_location()}, {}, [run])
         run.begin(run.plan.measure, "measure", 0)
-        observing.begin(run)
+        observing.begin(run, {})
         observing.end(run)
         assert run.folder is not None
         telemetry = read_telemetry(run.folder)
         assert telemetry is not None
-        missing[driver] = "the service under test" in telemetry.missing
+        missing[driver] = "the service under test: the run did not start it" in telemetry.missing
     assert missing == {"mqtt": True, "loopback": False}
 
 
@@ -88,11 +102,11 @@ def test_a_phase_that_is_not_recorded_leaves_no_telemetry(tmp_path: Path) -> Non
     """Nor does a run without a broker yet."""
     run, observing = workload(tmp_path), Observing()
     run.begin(run.plan.phases[0], None, 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     run.broker = None
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     assert read_telemetry(tmp_path) is None
     assert read_telemetry(tmp_path / "measure") is None
@@ -136,7 +150,7 @@ def test_samples_of_hosts_are_merged_and_their_files_removed(tmp_path: Path) -> 
         {"h1-1": location("one"), "h2-1": location("two")}, {"h1-1": "h1", "h2-1": "h2"}, [run]
     )
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     assert run.folder is not None
     file = part_file(run.folder, "h1-1")
     part = Telemetry.of_rows([SECOND], [{"worker h1-1.cpu": 0.5}], cost=0.001)
@@ -170,7 +184,7 @@ def test_a_network_that_hosts_share_is_named(tmp_path: Path) -> None:
         [run],
     )
     run.begin(run.plan.measure, "measure", 0)
-    observing.begin(run)
+    observing.begin(run, {})
     observing.end(run)
     assert run.folder is not None
     telemetry = read_telemetry(run.folder)

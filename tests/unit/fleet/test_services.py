@@ -45,6 +45,10 @@ def test_each_request_starts_a_process_with_a_log_of_its_own(
         tmp_path / "service-1/service.log",
         tmp_path / "service-2/service.log",
     ]
+    assert services.pids == {
+        started[0].name: started[0].pid,
+        f"{started[0].name} 2": started[1].pid,
+    }
     assert not any(has_ended(service.pid) for service in started)
     services.check()
     services.stop()

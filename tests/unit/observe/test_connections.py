@@ -18,6 +18,7 @@ from pytest_loadtest.observe.connections import (
     dump,
     listening_ports,
     packed,
+    socket_inodes,
 )
 
 
@@ -98,6 +99,20 @@ def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs
     found = elsewhere.read(1)
     assert found["workers.connections"] == 0
     assert "broker.connections" not in found
+
+
+def test_connections_of_a_service_count_for_no_worker(pairs: Pairs) -> None:
+    """Neither do the broker's ends of them."""
+    stuff(pairs.theirs[0])
+    own = [os.getpid()]
+    found = ConnectionSource([(pairs.host, pairs.port)], own, services=own).read(1)
+    assert [found[f"{side}.connections"] for side in ("service", "workers", "broker")] == [3, 0, 0]
+    assert found["service.unread"] > 0
+    assert (found["workers.unread"], found["broker.unsent"]) == (0, 0)
+
+
+def test_a_process_that_is_gone_has_no_sockets() -> None:
+    assert socket_inodes([2**22 + 1]) == []
 
 
 def test_a_relay_is_detected(pairs: Pairs) -> None:

@@ -18,6 +18,8 @@ from pytest_loadtest.observe.processes import (
     DiskWaitSource,
     ProcessSource,
     memory_limit,
+    process_start,
+    with_children,
     worker_sources,
 )
 
@@ -51,6 +53,15 @@ def sampled(
 
     wait_until(look, "a matching sample", 60)
     return found
+
+
+def test_this_process_started_in_the_past() -> None:
+    assert 0 < time.time() - process_start() < 7 * 24 * 3600
+
+
+def test_a_process_that_has_ended_has_no_children() -> None:
+    assert with_children([2**22 + 1]) == []
+    assert with_children([os.getpid()])[0] == os.getpid()
 
 
 def test_a_thread_that_never_sleeps_needs_a_whole_core() -> None:

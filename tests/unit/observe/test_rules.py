@@ -124,6 +124,20 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
             "subscriber", "0 B were unread at subscribers; 1.00 MiB more waited at mosquitto, in 10 of 10 samples",
         ),
         (
+            {"service_orders__busiestWanted": 0.9, "service_orders__busiest": 0.9}, {"service_orders__busiestWanted": 0.89},
+            "service CPU", "service orders's busiest thread used 0.90 of a core, in 10 of 10 samples",
+        ),
+        (
+            {"service_orders__busiestWanted": 0.5, "service_orders__cpu": 0.2, "service__unread": QUEUE + 1},
+            {"service_orders__busiestWanted": 0.5, "service__unread": QUEUE},
+            "service not reading", "64.0 KiB were unread at the services; service orders used 0.20 cores, in 10 of 10 samples",
+        ),
+        (
+            {"service_orders__busiestWanted": 0, "service_orders__stopped": 1, "service__unread": 900},
+            {"service_orders__busiestWanted": 0, "service_orders__stopped": 0, "service__unread": 900},
+            "service not reading", "900 B were unread at the services; service orders was stopped by a signal, in 10 of 10 samples",
+        ),
+        (
             {"worker_gw0__busiestWanted": 0.9, "worker_gw0__busiest": 0.9}, {"worker_gw0__busiestWanted": 0.89},
             "generator", "worker gw0's busiest thread used 0.90 of a core, in 10 of 10 samples",
         ),
@@ -193,6 +207,19 @@ def test_a_rate_limit_or_a_lack_of_cpu_explains_unread_bytes() -> None:
         made_telemetry(sys__ledgerLatency=1e9, sys__publishLatency=1e9, broker__busiestWanted=1.0)
     )
     assert (writing.conclusion, writing.also) == ("broker CPU", ())
+
+
+def test_a_service_without_a_core_is_named_and_does_not_count_as_one_that_does_not_read() -> None:
+    found = judged(
+        made_telemetry(
+            service_orders__busiestWanted=0.2,
+            service_other__busiestWanted=1.0,
+            service_other__busiest=0.7,
+            service__unread=2.0**20,
+        )
+    )
+    assert (found.conclusion, found.also) == ("service CPU", ())
+    assert found.evidence.startswith("service other's busiest thread used 0.70 of a core")
 
 
 def test_evidence_leaves_out_a_column_without_samples() -> None:

@@ -89,6 +89,20 @@ def test_every_part_of_a_run_has_its_chapter() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("measured", "due"),
+    [
+        ({}, "received of 100 000 due"),
+        ({"outputs": 2}, "received of 200 000 due"),
+        ({"answered": 7}, "received of at most 100 000 due"),
+    ],
+)
+def test_the_way_of_messages_ends_with_what_was_due(measured: dict[str, int], due: str) -> None:
+    """Of a service that sends several outputs for each input, or chooses which it answers."""
+    text = shown(run(document(**measured))).text
+    assert due in " ".join(text.split())
+
+
 def test_a_chart_shows_the_figures_of_the_results() -> None:
     made = document()
     found, series = shown(run(made)), as_json(made)["measurements"]["series"]
