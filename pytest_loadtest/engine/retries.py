@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Acks, Driver
+    from pytest_loadtest.drivers.base import Acks, Clock, Driver
     from pytest_loadtest.engine.blocks import Block, Ledger
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.schedules import Schedule
@@ -45,19 +45,28 @@ class Retries:
     """The waiting messages of one phase of one worker, and the attempts to send them.
 
     :param first: int64, by stream, the sequence of the phase's first message.
+    :param clock: read after each attempt: a client that is slow to take messages did not find the
+        window full before.
     """
 
     def __init__(
-        self, driver: Driver, schedule: Schedule, ledger: Ledger, streams: Streams, first: Column
+        self,
+        driver: Driver,
+        schedule: Schedule,
+        ledger: Ledger,
+        streams: Streams,
+        first: Column,
+        clock: Clock,
     ) -> None:
         self._driver = driver
+        self._clock = clock
         self._schedule = schedule
         self._ledger = ledger
         self._streams = streams
         self._first = first
         self.waiting = Waiting(len(streams))
 
-    def reject(self, burst: Burst, rejected: Column, now: int) -> NDArray[np.bool_]:
+    def reject(self, burst: Burst, rejected: Column) -> NDArray[np.bool_]:
         """Make streams wait that were rejected and did not wait before.
 
         :param rejected: positions in the burst.
@@ -71,7 +80,7 @@ class Retries:
         # a stream's rejected messages are its last ones in the burst, so its first one here is the
         # oldest that waits
         streams, oldest, counts = np.unique(index, return_index=True, return_counts=True)
-        self.waiting.begin(streams, number[oldest], number[oldest] + counts, now)
+        self.waiting.begin(streams, number[oldest], number[oldest] + counts, self._clock())
         return taken
 
     def join(self, block: Block, start: int, stop: int) -> Column:
@@ -178,7 +187,7 @@ class Retries:
         newcomers = self.waiting.newcomers(index)
         tried = self.waiting.tried_at[index]
         blocked = self.waiting.blocked[index]
-        until = self.waiting.tried(index, taken, idle, now)
+        until = self.waiting.tried(index, taken, idle, now, self._clock())
         rows, place = self._rows(index, *newcomers)
         for block, i, part in self._ledger.parts(rows):
             at = place[part]
@@ -343,20 +352,24 @@ class Waiting:
         waiting = self.end[index] - self.first[index]
         return _spread(index, self.first[index], np.minimum(most, waiting))
 
-    def tried(self, index: Column, taken: Column, idle: Column, now: int) -> Column:
+    def tried(self, index: Column, taken: Column, idle: Column, now: int, ended: int) -> Column:
         """Note an attempt of these streams at ``now``.
 
         :param taken: messages taken of each stream.
         :param idle: when its window ran empty, 0 if it did not.
+        :param ended: when the client had taken or rejected the messages: the window is full from
+            then on.
         :returns: the instant until which each window was full since the attempt before.
         """
         before = self.tried_at[index]
         # the window was empty from "idle" on, which explains no more waiting; an instant before the
         # last attempt is of an older wait
         ran_empty = (taken > 0) & (idle > 0)
-        end: Column = np.where(ran_empty, np.minimum(now, np.maximum(idle, before)), now)
+        end: Column = np.where(ran_empty, np.minimum(now, idle), now)
+        # An attempt may follow another one in the same tick.
+        end = np.maximum(end, before)
         self.blocked[index] += end - before
-        self.tried_at[index] = now
+        self.tried_at[index] = ended
         self._freed[index] = 0
         self._known[index] = self.end[index]
         self.first[index] += taken

@@ -99,7 +99,12 @@ class Sender:
         rate_of_stream = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams
         self._ledger = Ledger(self._row, _block_size(rate_of_stream * len(self._streams)))
         self._retries = Retries(
-            self._driver, self._schedule, self._ledger, self._streams, self._first
+            self._driver,
+            self._schedule,
+            self._ledger,
+            self._streams,
+            self._first,
+            self._setup.clock,
         )
         self._waiting = self._retries.waiting
         self._next = self._looked = self._next_due = 0
@@ -268,7 +273,7 @@ class Sender:
             self._note_late(burst, rejected, now)
         delay = burst.sent - burst.intended
         if rejected is not None:
-            delay = delay[self._retries.reject(burst, rejected, now)]
+            delay = delay[self._retries.reject(burst, rejected)]
         self._took(delay)
 
     def _note_late(self, burst: Burst, rejected: Column | None, now: int) -> None:

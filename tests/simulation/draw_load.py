@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_DELIVERIES: Final = 3_000
 """Deliveries of one world, warm-up left out: a world must cost well below a second."""
 MOST_BROADCAST: Final = 6_000
+FEWEST: Final = 5
+"""Messages of a calm world, and of its windows and stages with objectives: an objective in which none is due has no data."""
 MOST_CLIENTS: Final = 2_000
 MOST_BYTES: Final = 8 * 1024**2
 """Bytes of all messages."""
@@ -75,6 +77,9 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
     load = Load()
     _clients(load, features, dice(seed, name, "clients"))
     _amount(load, features, dice(seed, name, "amount"))
+    if slowest is not None:
+        # Of two messages, one may come before the time in which a throughput counts, and one after it.
+        load.messages = max(load.messages, FEWEST)
     _sizes(load, features, dice(seed, name, "sizes"))
     _rate(load, features, dice(seed, name, "rate"))
     _window(load, features, dice(seed, name, "window"), slowest)
@@ -393,10 +398,10 @@ def _stage_rate(load: Load, features: Features, die: Dice, duration: int) -> tup
                 "for": third,
             }
         },
-        "replay": {
-            "replay": [written(rate * die.between(0.5, 1.5)) for _ in range(die.randint(1, 4))]
-        },
     }
+    levels = [rate * die.between(0.5, 1.5) for _ in range(die.randint(1, 4))]
+    if kind == "replay":
+        return {"replay": [written(level) for level in levels]}, sum(levels) / len(levels)
     return (shapes[kind], rate) if kind in shapes else (None, load.rate)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.dice import dice, percent, significant, span
+from simulation.draw_load import FEWEST
 from simulation.world import MS, SECOND
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ WHOLE_RUN_ONLY: Final = ("foreign", "connectLatency", "connectRate")
 
 FEW: Final = 100
 """Messages of which one is more than the implicit bound on throughput allows to be late."""
-FEWEST: Final = 5
-"""Messages of a window, and of a stage with objectives: one in which none is due has no data."""
 TOO_FINE: Final = 0.04
 """Share of latencies with a percentile that has too few samples: *no data*."""
 

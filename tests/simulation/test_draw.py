@@ -23,7 +23,7 @@ from simulation.coverage import (
     workloads,
 )
 from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SURVIVED, draw
-from simulation.draw_objectives import FEWEST
+from simulation.draw_load import FEWEST
 from simulation.world import KINDS, SECOND, World, world_from
 
 SEEDS = range(1, 401)
@@ -178,6 +178,18 @@ def test_each_window_of_a_calm_world_has_messages(thousand: list[World]) -> None
                 messages.append(rate * span_of(window) / SECOND)
     assert messages
     assert min(messages) >= FEWEST
+
+
+def test_a_calm_world_has_enough_messages_for_a_throughput(thousand: list[World]) -> None:
+    """Of two, one may come before the time that counts, and one after it."""
+    calm = [profile for world in thousand if world.tag == "calm" for profile in workloads(world)]
+    rates = [
+        profile["producerRate"] * span_of(profile["testDuration"]) / SECOND
+        for profile in calm
+        if "testDuration" in profile and isinstance(profile["producerRate"], int | float)
+        if "consumerBacklogSizeGB" not in profile
+    ]
+    assert min(rates) > FEWEST - 0.1
 
 
 def test_a_feature_that_is_left_out_changes_nothing_else(worlds: list[World]) -> None:

@@ -283,9 +283,11 @@ class _Waiting:
         assert thread is not None, "only virtual threads wait"
         self._waiting.append(thread)
         woken = bool(simulation.wait(until))
-        if not woken:
-            self._waiting.remove(thread)
-        return woken
+        if woken or thread not in self._waiting:
+            # Not there: it was woken while its process was stopped, beyond its time.
+            return True
+        self._waiting.remove(thread)
+        return False
 
     def _wake(self, count: int | None = None) -> None:
         for _ in range(len(self._waiting) if count is None else min(count, len(self._waiting))):

@@ -56,7 +56,7 @@ def test_blocked_is_the_overlap_with_full_windows(
             waiting.newcomers(one),
         )
         assert newcomers[1].tolist() == [7 + len(intended) - joined + i for i in range(joined)]
-        until = waiting.tried(one, column(taken), column(idle), now)
+        until = waiting.tried(one, column(taken), column(idle), now, now)
         intervals.append((full, now if taken == 0 or idle == 0 else min(now, max(idle, full))))
         full = now
         noted += blocked_before(np.array(times, np.int64), tried, blocked, until).tolist()
@@ -75,9 +75,18 @@ def test_time_after_a_window_ran_empty_is_not_blocked() -> None:
     """
     waiting, one = Waiting(1), column(0)
     waiting.begin(one, column(0), column(1), 10)
-    assert waiting.tried(one, column(1), column(30), 100).tolist() == [30]
+    assert waiting.tried(one, column(1), column(30), 100, 100).tolist() == [30]
     assert waiting.blocked.tolist() == [20]
     assert not waiting.any
+
+
+def test_a_window_is_not_full_while_the_client_takes_messages() -> None:
+    """A call that takes 40 ns before the client finds the window full again is the generator's."""
+    waiting, one = Waiting(1), column(0)
+    waiting.begin(one, column(0), column(2), 10)
+    assert waiting.tried(one, column(1), column(30), 100, 140).tolist() == [30]
+    assert waiting.tried(one, column(1), column(150), 200, 240).tolist() == [150]
+    assert waiting.blocked.tolist() == [20 + 10]
 
 
 def test_a_stream_is_tried_for_as_many_messages_as_it_had_answers() -> None:
