@@ -192,7 +192,6 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
 
 
 def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
-    """Observe the drain of a backlog."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
