@@ -28,10 +28,11 @@ FEW_CHOSEN: Final = (
 
 def known_due(measurements: Measurements) -> int:
     """Return the number of deliveries that are known to have been due: of a service that chooses,
-    those that came.
+    those that came, if any did.
     """
     counts = measurements.counts
-    return counts.received if measurements.selective else counts.acked * measurements.fan_out
+    most = counts.acked * measurements.fan_out
+    return counts.received or most if measurements.selective else most
 
 
 def share_interval(share: float, trials: int) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.verdict.objectives import chosen_share
+from pytest_loadtest.verdict.observations import observe_metric
 from pytest_loadtest.verdict.shares import share_interval
 from pytest_loadtest.verdict.slo import Outcome, evaluate
 
@@ -84,3 +85,10 @@ def test_shares_of_outputs_are_of_those_that_came(metric: str, key: str) -> None
     finding = evaluate(parse_slo({metric: "1%"}), measurements, Limits()).findings[0]
     assert (finding.outcome, finding.observed) == (Outcome.MISSED, 0.25)
     assert "500 of 2 000 deliveries" in finding.text
+
+
+def test_damaged_outputs_of_a_service_that_chooses_are_counted_if_no_other_came() -> None:
+    """All outputs were damaged: their number is known, though it is a share of nothing that came."""
+    counts = {"lost": None, "received": 0, "received_in_time": 0, "corrupt": 7}
+    objective = parse_slo({"corrupt": 0})[0]
+    assert observe_metric(objective, made(counts=counts, answered=0)).value == 7
