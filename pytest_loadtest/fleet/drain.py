@@ -41,7 +41,9 @@ class Drain:
         topic.
     :param timeout: ns after the last worker stopped sending at which the phase ends in any case.
     :param can_ask: the target can tell what it has yet to deliver.
-    :param one_consumer: each subscription has one consumer, which sees all copies of a delivery.
+    :param one_order: all copies of a delivery come to one consumer, from one topic, so that second
+        ones are recognized.
+    :param routed: a service sends the copies: nothing marks its second ones.
     :param selective: a service chooses which messages have an output, so the phase lasts until the
         timeout: however many copies came, further ones may come.
     """
@@ -54,7 +56,8 @@ class Drain:
         timeout: int,
         *,
         can_ask: bool = False,
-        one_consumer: bool = True,
+        one_order: bool = True,
+        routed: bool = False,
         selective: bool = False,
     ) -> None:
         self.phase = phase
@@ -62,7 +65,8 @@ class Drain:
         self._deliveries = deliveries
         self._timeout = timeout
         self._can_ask = can_ask
-        self._one_consumer = one_consumer
+        self._one_order = one_order
+        self._unmarked = routed and not one_order
         self._selective = selective
         self._since: int | None = None
         self._complete: tuple[int, int] | None = None
@@ -105,14 +109,15 @@ class Drain:
             return QUIET if self._is_complete(reports) else LONG_QUIET
         # A message that was answered as failed may be delivered all the same: its copy is not due,
         # and counts as if it were.
-        return QUIET if any(p.failed or p.has_second_copies for p in reports) else GRACE
+        doubtful = self._unmarked or any(p.failed or p.has_second_copies for p in reports)
+        return QUIET if doubtful else GRACE
 
     def _is_complete(self, reports: Sequence[Progress]) -> bool:
         """Return whether all due copies have arrived, even if as many of the others as possible are
         second copies or of failed messages.
         """
-        if not self._one_consumer:
-            return False  # Second copies at another consumer look like first ones.
+        if not self._one_order:
+            return False  # Second copies at another consumer, or topic, look like first ones.
         received, due = self._counts
         others = sum(p.repeats + p.failed * self._deliveries for p in reports)
         return received - others >= due

@@ -128,10 +128,13 @@ class SearchScript:
             streams=plan.topology.streams,
             turns=plan.turns,
         )
-        topology = plan.topology
         due = self._workload.due_messages_of(phases[-1])
         self._watch = BrokenWatch(
-            self._workload.bounds, phases[-1], topology.fan_out, topology.consumers, due
+            self._workload.bounds,
+            phases[-1],
+            plan.topology.fan_out,
+            due,
+            one_order=self._workload.one_order,
         )
         return _recording(phases, f"step-{ask.number:02d}", self._watch)
 

@@ -206,8 +206,8 @@ class BrokenWatch:
 
     :param objectives: upper bounds on end-to-end latencies, as the workers count them.
     :param fan_out: the deliveries due for each message.
-    :param consumers: number for each subscription.
     :param due: the messages of the phase.
+    :param one_order: all copies of a delivery come to one consumer, from one topic.
     """
 
     spans: tuple[StageSpan, ...] = ()
@@ -217,13 +217,14 @@ class BrokenWatch:
         objectives: Sequence[Objective],
         phase: Phase,
         fan_out: int,
-        consumers: int,
         due: DueMessages,
+        *,
+        one_order: bool = True,
     ) -> None:
         self._objectives = objectives
         self._phase = phase
         self._fan_out = fan_out
-        self._consumers = consumers
+        self._one_order = one_order
         self._due = due
         self.broke: str | None = None
 
@@ -242,12 +243,12 @@ class BrokenWatch:
         Percentiles rank over all that was due, so an overdue delivery counts whether it will come
         or not. For ``max`` it does not count: the profile may allow it never to come. The verdict
         uses latencies of first copies; workers see all copies. So a late copy counts only if it
-        cannot be a second one: no worker saw a sequence again, and no subscription has several
-        consumers, because a second copy to another consumer looks like a first one. Overdue
+        cannot be a second one: no worker saw a sequence again, and all copies come to one consumer
+        from one topic, because a second copy elsewhere looks like a first one. Overdue
         deliveries always count: second copies only make their number smaller.
         """
         received = sum(p.received for p in progress)
-        only_first = self._consumers <= 1 and not any(p.has_second_copies for p in progress)
+        only_first = self._one_order and not any(p.has_second_copies for p in progress)
         counted_until = min(p.elapsed for p in progress) - COLLECT
         exceeded = {}
         for number, objective in enumerate(self._objectives):

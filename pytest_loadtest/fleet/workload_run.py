@@ -122,6 +122,13 @@ class WorkloadRun(DescribedWorkload):
             for worker, line in used.items()
         )
 
+    @property
+    def one_order(self) -> bool:
+        """True if all copies of a delivery come to one consumer, from one topic."""
+        route = self.part.profile.route
+        topics = 1 if route is None else len(route.output)
+        return self.plan.topology.consumers <= 1 and topics == 1
+
     def begin(self, phase: Phase, folder: str | None, start: int) -> Drain:
         """Begin the next phase; its sequences follow those used before."""
         begun = replace(phase, before=self.used or StreamCounts(streams=self.plan.topology.streams))
@@ -156,7 +163,8 @@ class WorkloadRun(DescribedWorkload):
             topology.fan_out,
             timeout,
             can_ask=can_ask,
-            one_consumer=topology.consumers <= 1,
+            one_order=self.one_order,
+            routed=profile.route is not None,
             selective=topology.selective,
         )
 

@@ -7,6 +7,7 @@ The controller calls this after the load, with the marks that Spark's workers co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Silent pairs, and silent streams, that are listed; their counts are exact.
 NAMED: Final = 10
+# The greatest probability that the choice of a service alone leaves any pair or stream silent.
+BY_CHANCE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +54,15 @@ class Silent:
     pairs: Count
     """subscriptions that got nothing of their topic"""
     pairs_due: Count
-    """subscriptions of topics that had messages due"""
+    """subscriptions of topics that had messages due; if a service chooses which messages have an
+    output, those with so many that it cannot have chosen none by chance
+    """
     streams: Count
     """streams of which no subscription got anything; without subscriptions, streams of which
     nothing was acknowledged
     """
     streams_due: Count
-    """streams that had messages due"""
+    """streams that had messages due; likewise"""
     first_pairs: tuple[SilentPair, ...] = ()
     """the first ten silent pairs"""
     first_streams: tuple[SilentStream, ...] = ()
@@ -74,20 +79,26 @@ class Silent:
         return self.pairs_due + self.streams_due
 
 
-def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_]) -> Silent | None:
+def silence(
+    run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_], answered: int | None
+) -> Silent | None:
     """Count silent pairs and streams; None if nothing subscribes and acknowledgement is not
     applicable.
 
     :param heard: ``(subscriptions, topics)``, the subscription received a message of the topic.
     :param arrived: ``(P,)``, a message of the stream was delivered or, without subscriptions,
         acknowledged.
+    :param answered: see :class:`~pytest_loadtest.metrics.measurements.Measurements`.
     """
     if not run.subscriptions and not run.publish_acks:
         return None
     # A topic or stream without messages in the phase is not silent: nothing was due.
-    offered = run.end > run.first
-    due = np.zeros(run.topics, np.bool_)
-    due[run.stream_topics[offered]] = True
+    messages = run.end - run.first
+    of_topics = np.zeros(run.topics, np.int64)
+    np.add.at(of_topics, run.stream_topics, messages)
+    least = 1 if answered is None else _least_certain(run, answered)
+    offered = messages >= least
+    due = of_topics >= least
     # Transposed to (topics, subscriptions): the first pairs are listed topic by topic.
     pairs = (due & ~heard).T
     streams = np.flatnonzero(offered & ~arrived)
@@ -105,6 +116,22 @@ def silence(run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_])
         first_pairs=tuple(first_pairs),
         first_streams=tuple(first_streams),
     )
+
+
+def _least_certain(run: Expected, answered: int) -> float:
+    """Return the messages from which on a service that chooses cannot have chosen none by chance.
+
+    With the share of the whole run each message has an output. So of n messages none has one with
+    the probability (1 - share)**n, which must be small even for the number of pairs and streams.
+    """
+    messages = int((run.end - run.first).sum())
+    share = answered / max(run.subscriptions * messages, 1)
+    if not share:
+        return math.inf
+    if share >= 1:
+        return 1
+    number = run.topics * run.subscriptions + len(run.first)
+    return max(math.ceil(math.log(BY_CHANCE / number) / math.log1p(-share)), 1)
 
 
 def heard_of(

@@ -189,9 +189,8 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         undue = first["flags"] & Flag.UNDUE != 0
         counts = replace(counts, out_of_due_order=int(undue.sum()))
 
-    answered = None
-    if run.selective:
-        answered = run.subscriptions * counts.acked - int(deliveries.lost.sum())
+    lost = int(deliveries.lost.sum())
+    answered = run.subscriptions * counts.acked - lost if run.selective else None
     sliced = by_piece(kinds, run)
     counted = _counts_by_piece(sent, out, deliveries, run)
     series = by_second(sent, out, acked, (copies, first), run)
@@ -225,7 +224,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         opening=recorded.opening,
         clocks=recorded.clocks,
         within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
-        silent=_silent(acked, copies, run),
+        silent=_silent(acked, copies, run, answered),
         pauses_known=bool(run.pauses),
     )
 
@@ -524,10 +523,10 @@ def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
     return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)
 
 
-def _silent(acked: Columns, copies: Columns, run: Expected) -> Silent | None:
+def _silent(acked: Columns, copies: Columns, run: Expected, answered: int | None) -> Silent | None:
     heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
     arrived = copies if run.subscriptions else acked
-    return silence(run, heard, marked(run, arrived["stream"]))
+    return silence(run, heard, marked(run, arrived["stream"]), answered)
 
 
 def _breakdown(

@@ -118,7 +118,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         within_hosts=run.count_within_hosts(
             lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])
         ),
-        silent=_silent(run, answers),
+        silent=_silent(run, answers, answered),
         pauses_known=bool(run.pauses),
         offering=_offering(run, answers.tables["offers"]),
     )
@@ -274,7 +274,7 @@ def _full_windows(run: Expected, blocked: t.Table, topics: t.Table) -> FullWindo
     return full_windows(run, waited, topics["topic"], topics["n"], topics["first"], topics["last"])
 
 
-def _silent(run: Expected, answers: Answers) -> Silent | None:
+def _silent(run: Expected, answers: Answers, answered: int | None) -> Silent | None:
     deliveries = answers.deliveries
     if run.broadcasts:  # the table of deliveries has no single subscriptions
         row, bit = bits(answers.reached["mask"])
@@ -287,7 +287,7 @@ def _silent(run: Expected, answers: Answers) -> Silent | None:
     # Without subscriptions a stream is silent if none of its messages was acknowledged.
     arrived = deliveries["received" if run.subscriptions else "acked"] > 0
     streams = deliveries["stream"][arrived]
-    return silence(run, heard_of(run, subscription, topic), marked(run, streams))
+    return silence(run, heard_of(run, subscription, topic), marked(run, streams), answered)
 
 
 def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:

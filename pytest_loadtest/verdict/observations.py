@@ -22,7 +22,7 @@ from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
 from pytest_loadtest.verdict.custom import observe_custom
-from pytest_loadtest.verdict.shares import observe_share
+from pytest_loadtest.verdict.shares import FEW_CHOSEN, known_due, observe_share
 from pytest_loadtest.verdict.tolerance import tolerated
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _of_run(objective: Objective, measurements: Measurements) -> Observation:
         case grammar.INDEX:
             return _index(measurements.delayed_index)
         case grammar.SILENT:
-            return _silent(objective, measurements.silent)
+            return _silent(objective, measurements)
         case grammar.OUTPUT_SHARE:
             return Observation(*observe_share(objective, measurements))
     return _of_messages(objective, measurements)
@@ -192,7 +192,6 @@ def bucket_of(measurements: Measurements, key: str) -> Breakdown | None:
 
 
 def _drain(objective: Objective, backlog: Backlog | None) -> Observation:
-    """Observe the drain of a backlog."""
     if backlog is None:
         return Observation(None, 0, "no backlog was built, or its drain was not seen")
     size = f"{exact(backlog.size_messages)} deliveries"
@@ -278,11 +277,12 @@ def _index(index: DelayedIndex | None) -> Observation:
     return Observation(index.bytes_per_message, index.messages, basis)
 
 
-def _silent(objective: Objective, silent: Silent | None) -> Observation:
+def _silent(objective: Objective, measurements: Measurements) -> Observation:
+    silent = measurements.silent
     if silent is None:
         return Observation(None, 0, "nothing subscribes, and acknowledgement is not applicable")
     if not silent.due:
-        return Observation(None, 0, "nothing was offered")
+        return Observation(None, 0, FEW_CHOSEN if measurements.selective else "nothing was offered")
     value = _in_unit(objective, silent.count, silent.due)
     return Observation(value, silent.due, name_silent(silent))
 
@@ -354,7 +354,7 @@ def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, st
         "corrupt": counts.corrupt,
         "foreign": counts.foreign,
     }
-    return receiving[metric], counts.acked * measurements.fan_out, "deliveries"
+    return receiving[metric], known_due(measurements), "deliveries"
 
 
 def _of_bucket(objective: Objective, measurements: Measurements) -> Observation:

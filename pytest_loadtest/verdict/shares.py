@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 NORMAL_99: Final = 2.5758293035489004
 """99 % of a normal distribution lie within so many standard deviations of its mean."""
 
+FEW_CHOSEN: Final = (
+    "each topic and stream has so few messages that the service may have chosen none of them"
+)
+
+
+def known_due(measurements: Measurements) -> int:
+    """Return the number of deliveries that are known to have been due: of a service that chooses,
+    those that came.
+    """
+    counts = measurements.counts
+    return counts.received if measurements.selective else counts.acked * measurements.fan_out
+
 
 def share_interval(share: float, trials: int) -> tuple[float, float]:
     """Return the Wilson score interval of an observed share, 99 %.

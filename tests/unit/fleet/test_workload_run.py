@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from builders.plans import loopback, made
+from builders.progress import made_progress
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData, TargetError
+from pytest_loadtest.fleet.drain import GRACE, QUIET
 from pytest_loadtest.fleet.messages import Part, PhaseFinished
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.pipeline.run_file import Columns, RunFile
@@ -73,6 +75,31 @@ def written(folder: Path) -> tuple[dict[str, Any], Columns]:
 
 def read(columns: Columns, suffix: str = "") -> list[list[int]]:
     return [columns.read(name + suffix).tolist() for name in ("first", "end")]
+
+
+@pytest.mark.parametrize(
+    ("output", "consumers", "quiet"),
+    [("out", 1, GRACE), ('["out", "others"]', 1, QUIET), ("out", 2, QUIET)],
+)
+def test_a_drain_waits_for_quiet_where_second_copies_of_a_service_are_not_recognized(
+    tmp_path: Path, output: str, consumers: int, quiet: int
+) -> None:
+    """They look like first ones on another topic, and at another consumer: as many copies as were due may hide a missing one."""
+    document = f"""\
+name: p
+producerRate: 10
+messageSize: 100
+testDuration: 2s
+consumerPerSubscription: {consumers}
+route: {{input: in, output: {output}}}
+driver: {{name: mqtt}}
+"""
+    workload = workload_of(profiles.loads(document, "p.yaml"), tmp_path, workers=1)
+    drain = workload.begin(workload.plan.measure, "measure", 0)
+    reports = {"a": made_progress(acked=20, received=20)}
+    assert not drain.has_ended(reports, 1)
+    assert not drain.has_ended(reports, quiet)
+    assert drain.has_ended(reports, 1 + quiet)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from pytest_loadtest.message.samples import RECEIVED, SENT, Flag, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
-from pytest_loadtest.metrics.silent import NAMED, Silent, SilentPair, SilentStream
+from pytest_loadtest.metrics.silent import NAMED, Silent, SilentPair, SilentStream, silence
 from pytest_loadtest.metrics.stats import measure
 from pytest_loadtest.values.quantities import SECOND
 
@@ -141,3 +142,45 @@ def test_the_first_silent_ones_are_named_and_all_are_counted() -> None:
     assert (found.pairs, found.streams) == (59, 29)
     assert found.first_pairs[:3] == (SilentPair(0, 0), SilentPair(1, 0), SilentPair(1, 1))
     assert (len(found.first_pairs), len(found.first_streams)) == (NAMED, NAMED)
+
+
+def chosen(messages: int, streams: int, every: int, dead: int) -> Silent:
+    """Return what is silent if a service sends an output for each so many messages of all streams but one, each with a topic of its own."""
+    run = replace(plan([messages] * streams, list(range(streams))), selective=True)
+    copies = []
+    for number in range(0, messages * streams, every):
+        stream, seq = divmod(number, messages)
+        if stream != dead:
+            copies.append((0, stream, seq))
+    return silent(run, *copies)
+
+
+def test_a_topic_that_a_service_may_have_chosen_no_message_of_is_not_silent() -> None:
+    """One output for 200 messages leaves half of the topics with 100 messages without any."""
+    found = chosen(messages=100, streams=40, every=200, dead=-1)
+    assert (found.count, found.due) == (0, 0)
+
+
+def test_a_dead_topic_of_a_service_that_chooses_is_silent() -> None:
+    """Of 1000 messages a service that sends an output for each twentieth has chosen some."""
+    found = chosen(messages=1000, streams=4, every=20, dead=2)
+    assert found.first_pairs == (SilentPair(2, 0),)
+    assert found.first_streams == (SilentStream(2, 2),)
+    assert (found.count, found.due) == (2, 8)
+
+
+@pytest.mark.parametrize(("messages", "due"), [(76, 0), (77, 4)])
+def test_silence_is_certain_where_chance_leaves_nothing_silent_in_99_of_100_runs(
+    messages: int, due: int
+) -> None:
+    """Of 2 topics and 2 streams: 4 times 0.925**n is below 0.01 from n = 77 on."""
+    run = replace(plan([messages, messages], [0, 1]), selective=True)
+    share = 0.075 * 2 * messages
+    found = silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), round(share))
+    assert found is not None
+    assert found.due == due
+    assert silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), 0).due == 0
+
+
+def test_every_message_of_a_service_that_answers_all_was_due() -> None:
+    assert chosen(messages=1, streams=3, every=1, dead=-1).due == 6

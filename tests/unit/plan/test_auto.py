@@ -70,6 +70,26 @@ def test_auto_leaves_room_for_headers_in_the_busier_direction_of_the_network() -
     assert replace(machine, bandwidth=None).network_load(1e12, 1) == 0
 
 
+def test_auto_counts_all_outputs_of_a_service() -> None:
+    """Each of them is one more message that the broker and the consumers handle."""
+    document = """\
+name: p
+producerRate: 100000
+messageSize: 100
+testDuration: 2s
+route: {input: in, output: out, outputs: %d}
+driver: {name: mqtt}
+"""
+    small = capacity(Machine(cores=2, memory=1))
+    one = Topology(topics=1, partitions=1, producers=1, subscriptions=1, consumers=1)
+    factors = []
+    for topology in (one, replace(one, outputs=5)):
+        profile = profiles.loads(document % topology.outputs, "p.yaml")
+        factors.append(auto_scaled(profile, topology, traffic(1e5), small)[1])
+    assert factors[1] == pytest.approx(small.rate_factor(5, traffic(1e5), alone), rel=0.05)
+    assert factors[1] < factors[0]
+
+
 def test_auto_keeps_the_rate_of_a_run_that_only_consumes() -> None:
     """Others send, at their own rate."""
     assert capacity(Machine(cores=1, memory=1)).rate_factor(1, traffic(0.0), alone) == 1.0

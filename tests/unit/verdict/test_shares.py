@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders.measurements import Limits, made
+from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,3 +72,15 @@ def test_copies_at_two_subscriptions_are_no_further_trials() -> None:
         measurements = made(counts=counts, answered=answered, subscriptions=subscriptions)
         finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
         assert finding.outcome is Outcome.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"), [("duplicates", "duplicates"), ("outOfOrder", "out_of_order")]
+)
+def test_shares_of_outputs_are_of_those_that_came(metric: str, key: str) -> None:
+    """A service answers 2000 of 100 000 and sends 500 of them twice: a quarter, and not half a percent."""
+    counts = {"lost": None, "received": 2000, "received_in_time": 2000, key: 500}
+    measurements = made(counts=counts, answered=2000)
+    finding = evaluate(parse_slo({metric: "1%"}), measurements, Limits()).findings[0]
+    assert (finding.outcome, finding.observed) == (Outcome.MISSED, 0.25)
+    assert "500 of 2 000 deliveries" in finding.text

@@ -253,6 +253,7 @@ class ArrivalColumns:
     ) -> None:
         self._checksum = checksum
         self._place = place
+        self._in_body = place.carrier is Carrier.BODY
         self._tokens = TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
         self._values = PropertyReader(place.carrier) if place.outside else None
         self._outputs = outputs
@@ -280,16 +281,18 @@ class ArrivalColumns:
         :param used: the bytes of the packets with these messages.
         """
         arrivals = []
+        in_body = self._in_body
         for _, dup, _, properties, start, end in messages:
             flags = _REDELIVERED if dup else 0
             if self._checksum and not body_ok(data[start:end]):
                 flags |= _CORRUPT
-            if self._values is not None:
-                head = self._values.value(data, properties, start)
-            elif self._tokens is not None:
-                head = self._tokens.digits(data, start, end)
-            else:
+            if in_body:
                 head = data[start : min(start + HEAD, end)]
+            elif self._values is not None:
+                head = self._values.value(data, properties, start)
+            else:
+                assert self._tokens is not None
+                head = self._tokens.digits(data, start, end)
             arrivals.append((end - start, head, flags))
         if not self._outputs:
             return arrivals
@@ -326,18 +329,20 @@ class ArrivalColumns:
             place = place[placed]
             _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
         size, heads, marks = zip(*arrivals, strict=True)
-        flags = np.array(marks, np.int64)
         order = np.zeros(len(place), np.int64)
         if self._outputs:
-            order = flags >> _FLAG_BITS
-            flags &= (1 << _FLAG_BITS) - 1
+            numbered = np.array(marks, np.int64)
+            order = numbered >> _FLAG_BITS
+            flags = (numbered & ((1 << _FLAG_BITS) - 1)).astype(np.int8)
+        else:
+            flags = np.array(marks, np.int8)
         return Received(
             consumer=place,
             heads=self._heads(heads),
             size=np.array(size, np.int32),
             time=np.array(time, np.int64),
             order=order,
-            flags=flags.astype(np.int8),
+            flags=flags,
             lag=np.array(lag, np.int64),
         )
 
@@ -346,7 +351,7 @@ class ArrivalColumns:
 
         :param heads: the beginning of each body, its token, or the value of its property.
         """
-        if self._place.carrier is not Carrier.BODY:
+        if not self._in_body:
             return carried_heads(self._place.carrier, heads)
         joined = b"".join(heads)
         if len(joined) != len(heads) * HEAD:
