@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX: Final = b"~lt1~"
+_TEXT_PREFIX: Final = PREFIX.decode()
 DIGITS: Final = 43  # of 32 bytes in base64: 256 bits in digits of 6
 TOKEN: Final = len(PREFIX) + DIGITS
 """Bytes of a token."""
@@ -158,7 +159,7 @@ class TokenReader:
         except ValueError:
             return -1
         value = field_at(document, self._pointer)
-        if not isinstance(value, str):
+        if not isinstance(value, str) or not value.startswith(_TEXT_PREFIX):
             return -1
         # JSON may escape half of a surrogate pair, which UTF-8 cannot have.
         return data.find(value.encode(errors="replace"), first, end)

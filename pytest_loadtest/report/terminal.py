@@ -184,7 +184,7 @@ def _measured(document: RunDocument, unicode: bool) -> list[str]:
         ]
     elif measured is not None:
         lines += [
-            *_rates(measured),
+            *_rates(measured, routed=routed),
             *sections.labelled(sections.connection_facts(document)),
             *_latencies(measured.latencies),
             *sections.labelled(arrival_facts.stamp_facts(document)),
@@ -315,20 +315,22 @@ def _row(finding: FindingEntry, reasons: Sequence[str]) -> tuple[str, ...]:
     return sections.objective_name(finding), observed, shown.bound, samples, note
 
 
-def _rates(measured: MeasurementsSection) -> Iterable[str]:
+def _rates(measured: MeasurementsSection, *, routed: bool) -> Iterable[str]:
     offered = format_rate(measured.rate)
     sent = format_rate(measured.publish_rate)
     delivered = sections.delivered_text(measured)
     messages = f"offered {offered}, sent {sent}, delivered {delivered}"
     per_second = measured.bytes_sent / (measured.duration / 1e9)
-    payload = f"{format_size(per_second)}/s, {format_bits(per_second * 8)}{_fanned_out(measured)}"
+    payload = f"{format_size(per_second)}/s, {format_bits(per_second * 8)}"
+    payload += _fanned_out(measured, routed=routed)
     yield f"  rate       {messages} for {format_duration(measured.duration)} · {payload}"
 
 
-def _fanned_out(measured: MeasurementsSection) -> str:
+def _fanned_out(measured: MeasurementsSection, *, routed: bool) -> str:
     """Return the rate out of the target if several deliveries are due for each message.
 
-    It is the sum of received messages × mean size, by size bucket.
+    Its bits are the sum of received messages × mean size, by size bucket. The bodies that a service
+    makes have sizes of their own, which are not counted.
     """
     parts = [part for part in measured.buckets if part.sent]
     if measured.fan_out < 2 or not parts:
@@ -336,7 +338,8 @@ def _fanned_out(measured: MeasurementsSection) -> str:
     seconds = measured.duration / 1e9
     received = sum(part.received_in_time * part.bytes_sent / part.sent for part in parts)
     rate = format_rate(measured.count("receivedInTime") / seconds)
-    return f"; out of the target {rate}, {format_bits(received * 8 / seconds)}"
+    bits = "" if routed else f", {format_bits(received * 8 / seconds)}"
+    return f"; out of the target {rate}{bits}"
 
 
 def latency_rows(

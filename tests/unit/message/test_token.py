@@ -119,6 +119,7 @@ def test_the_pointer_goes_through_lists() -> None:
     [
         {"a": FIRST, "b": SECOND},
         {"ref": 5, "a": FIRST, "b": SECOND},
+        {"ref": "", "a": FIRST, "b": SECOND},
         {"ref": "\ud800", "a": FIRST, "b": SECOND},
         [FIRST, SECOND],
     ],

@@ -285,6 +285,17 @@ def test_the_rate_out_of_the_target_counts_each_size_bucket_separately() -> None
     )
 
 
+def test_the_bits_out_of_a_service_are_unknown() -> None:
+    """It makes bodies of its own: two outputs of 10 bytes for each input of a kilobyte are not 2 kB."""
+    part = made_bucket("all", sent=500, bytes_sent=500 * 1_000, received_in_time=1_000)
+    counts = {"received_in_time": 1_000, "received": 1_000, "sent": 500}
+    profile = {**FACTS.profile, "route": {"input": "a", "output": ["b"]}}
+    found = summary_lines(
+        document(facts={"profile": profile}, outputs=2, counts=counts, buckets=(part,))
+    )
+    assert starting(found, "rate").endswith("; out of the target 100 msg/s")
+
+
 def test_every_part_can_be_shown_in_ascii() -> None:
     parts = {"stages": (stage("ramp"),), "peak": PEAK, "backlog": BACKLOG, "bottleneck": BOTTLENECK}
     found = summary_lines(
