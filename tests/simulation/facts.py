@@ -164,7 +164,7 @@ def has_key(profile: Profile, *keys: str) -> bool:
 def documents(played: Played) -> list[tuple[Document, Document | None]]:
     """Return the results and the run file of each phase that has results; the one with the verdict is the last."""
     if played.results is None:
-        return list(played.documents[:-1])
+        return list(played.documents)
     return [*played.documents[:-1], (played.results, played.run)]
 
 

@@ -708,7 +708,8 @@ def _backlog(facts: Facts) -> Iterator[Violation]:
                 "backlog",
                 f"{least} deliveries wait when it is drained, {section['allowed']} may",
             )
-    if section["drained"] is False and section["waited"] is not None:
+    is_judged = finding["outcome"] != "no data"
+    if section["drained"] is False and section["waited"] is not None and is_judged:
         end = resumed + section["waited"]
         left = [waiting(at) for at in range(end - LOOK, end + 1, 50 * MS)]
         # With second copies it is unknown how many are left: then it took longer than the wait.
