@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from pytest_loadtest.drivers.base import Received
-from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.envelope import HEAD, encode_heads, marks
 from pytest_loadtest.message.payloads import body_ok
@@ -370,7 +370,9 @@ def _received(arrivals: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
         if part.corrupt is not None:
             received.flags[rows] |= np.where(part.corrupt, _CORRUPT, np.int8(0))
         if part.order is not None:
-            received.order[rows] = part.order
+            # The number of the output topic is that of the entry.
+            output = received.order[rows] >> OUTPUT_BITS << OUTPUT_BITS
+            received.order[rows] = output | part.order
     if len(parts) == 1:
         return received
     turn = np.argsort(which, kind="stable")

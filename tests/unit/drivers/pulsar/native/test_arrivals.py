@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.pulsar.names import key_number
+from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import Arrival, ArrivalReader
 from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.payloads import body_ok
@@ -302,3 +302,11 @@ def test_a_foreign_key_of_many_digits_fits_into_the_column() -> None:
     key = "key-" + "9" * 30
     found = reader(keyed=True).columns([Arrival(0, 1, -1, 0, 0, 1, batch(Message(b"z" * 40, key)))])
     assert found.order.tolist() == [zlib.crc32(key.encode()) & 0x7FFF_FFFF]
+
+
+def test_a_key_on_two_output_topics_is_two_groups_of_order() -> None:
+    """No broker promises an order across topics, so the number of the topic stays above that of the key."""
+    messages = batch(Message(b"z" * 40, "key-7"), Message(b"z" * 40, "key-8"))
+    came = [Arrival(0, 1, -1, output << OUTPUT_BITS, 0, 2, messages) for output in (0, 1)]
+    found = reader(keyed=True).columns(came)
+    assert found.order.tolist() == [7, 8, 7 | 1 << OUTPUT_BITS, 8 | 1 << OUTPUT_BITS]
