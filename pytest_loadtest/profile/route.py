@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import kinds
+from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import TOPIC, Carrier
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.message.template import JsonShape
@@ -231,12 +232,20 @@ def _templates(profile: Profile) -> Iterator[Problem]:
 
 
 def _sizes(profile: Profile) -> Iterator[Problem]:
-    """Reject sizes without room for the JSON that carries the token."""
+    """Reject sizes without room for what carries the token, or for the full form of the envelope:
+    in the compact one a service's own body cannot be told from the rest of a full one.
+    """
     place = profile.sent_place
-    if place.carrier is not Carrier.JSON or profile.payload is not None:
+    if profile.payload is not None:
         return
-    least = JsonShape(place.pointer).smallest
-    reason = "JSON with a token needs"
+    if place.carrier is Carrier.JSON:
+        least = JsonShape(place.pointer).smallest
+        reason = "JSON with a token needs"
+    elif place.carrier is Carrier.BODY and profile.has_service:
+        least = HEAD
+        reason = "a body with an envelope needs"
+    else:
+        return
     if profile.message_size is not None and profile.message_size < least:
         message = f"messageSize: {profile.message_size} B is below the {least} B that {reason}"
         yield Problem(("messageSize",), message, f"write {least} or more")
@@ -245,7 +254,7 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
             if bucket.low < least:
                 message = f"size range {bucket.name!r} has sizes below the {least} B that {reason}"
                 yield Problem((*sizes.path, bucket.name), message, f"begin it at {least}")
-    if profile.payload_file is not None:
+    if profile.payload_file is not None and place.carrier is Carrier.JSON:
         message = "payloadFile: the body is JSON with a token (route.envelope)"
         yield Problem(("payloadFile",), message, "write messageSize alone", at_key=True)
 

@@ -146,6 +146,10 @@ def test_messages_of_others_on_the_topics_are_not_judged() -> None:
         ([("shop/orders/{topic}", "shop/#{topic}")], "route.input: 'shop/#{topic}' has a wildcard"),
         ([("json:/meta/ref", "/meta/ref")], "'/meta/ref' is no place of an envelope"),
         ([("300", "79")], "79 B is below the 80 B that JSON with a token needs"),
+        (
+            [("json:/meta/ref", "body"), ("300", "31")],
+            "31 B is below the 32 B that a body with an envelope needs",
+        ),
     ],
 )
 def test_a_route_that_cannot_work_is_rejected(changes: list[tuple[str, str]], message: str) -> None:
@@ -189,6 +193,17 @@ def test_a_size_range_needs_room_for_the_token() -> None:
     distribution = 'messageSizeDistribution: {"64-100": 1}'
     text = wrong(("messageSize: 300", distribution))
     assert "size range '64-100' has sizes below the 80 B" in text
+
+
+def test_a_compact_envelope_reaches_a_service_of_the_target_only() -> None:
+    """It is that of bodies below 32 bytes; the loopback's service sends each body on unchanged."""
+    document = "name: p\nproducerRate: 10\nmessageSize: 20\ntestDuration: 1s\nroute: {input: a, output: b}\n"
+    assert (
+        profile.loads(document + "driver: {name: loopback, service: {}}\n", "p.yaml").message_size
+        == 20
+    )
+    with pytest.raises(ProfileError, match="messageSize: 20 B is below the 32 B"):
+        profile.loads(document + "driver: {name: mqtt}\n", "p.yaml")
 
 
 TEMPLATE = """
