@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -172,6 +173,12 @@ def test_the_shell_shown_is_valid_and_writes_comments_like_the_jobs() -> None:
         assert posting(ci) in found
 
 
+needs_clients = pytest.mark.skipif(
+    not (which("curl") and which("jq")), reason="no curl or jq here: apt-get install curl jq"
+)
+
+
+@needs_clients
 @pytest.mark.parametrize("ci", starter.CI_FILES)
 def test_a_job_writes_one_comment_and_updates_it(ci: str, tmp_path: Path) -> None:
     """Comments of people, and those that only quote it, are left alone."""
@@ -199,6 +206,7 @@ def test_without_a_comparison_no_comment_is_written(ci: str, tmp_path: Path) -> 
         assert api.writes == []
 
 
+@needs_clients
 @pytest.mark.parametrize("ci", starter.CI_FILES)
 def test_a_comment_that_cannot_be_written_fails_the_job(ci: str, tmp_path: Path) -> None:
     (tmp_path / "comparison.md").write_text("## one\n", encoding="utf-8")
