@@ -42,7 +42,7 @@ def edited(folder: Path, change: Any) -> Path:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Stages, changes and the reason of an abort included; a run that did not end, or is on one host, has no key for it."""
+    """Stages, changes and the reason of an abort included; a run that did not end, is on one host, or has one output of each message, has no key for it."""
     run = made_run_file(
         stages=(STAGE,),
         changes=(CHANGE,),
@@ -53,12 +53,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     run.write(tmp_path)
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())
-    assert "ended" not in document
+    ordinary = ("ended", "clocks", "within_hosts", "samples", "ended_services")
+    ordinary += ("outputs", "selective")
+    assert set(ordinary).isdisjoint(document)
     assert document == {
         name: value
         for name, value in json.loads(json.dumps(asdict(run))).items()
-        if name not in ("ended", "clocks", "within_hosts", "samples", "ended_services")
+        if name not in ordinary
     }
+    routed = replace(run, outputs=3, selective=True)
+    routed.write(tmp_path)
+    assert RunFile.read(tmp_path) == routed
     fit = ClockFit(
         line=ClockLine(at=5, offset=-7, drift=1e-6), error=3, round_trip=2, exchanges=1, holds=True
     )
