@@ -155,7 +155,7 @@ def test_the_readmes_first_test_has_the_output_shown(tmp_path: Path) -> None:
         summary[0] = summary[0].removesuffix(" · SHORTENED (measured phase 10.0 s → 2.00 s)")
         summary[1] = summary[1].partition(" · tightest ")[0]
         summary[2] = summary[2].partition("; ")[0]
-        return [re.sub(r"\d[\d. ]*( k)?( [mµ]?s\b)?", "#", line) for line in summary]
+        return [re.sub(r"\d[\d. ]*( k)?( ?[mµ]?s\b)?", "#", line) for line in summary]
 
     assert without_numbers(printed) == without_numbers(shown)
 
