@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from pytest_loadtest.message.route import IN_BODY, Carrier
+from pytest_loadtest.message.carried import body_tokens
+from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.message.token import TokenReader
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ class DriverContext:
 
     def token_reader(self) -> TokenReader | None:
         """Return what finds the tokens in received bodies; None: they have none."""
-        place = self.received_place
-        return TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
+        return body_tokens(self.received_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,9 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Received
 from pytest_loadtest.message import payloads
-from pytest_loadtest.message.carried import carried_heads
-from pytest_loadtest.message.route import IN_BODY, Carrier
+from pytest_loadtest.message.carried import body_tokens, carried_heads
+from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import TokenReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +88,7 @@ class ArrivedMessages:
     def __init__(self, *, checksum: bool = False, envelope_place: EnvelopePlace = IN_BODY) -> None:
         self._checksum = checksum
         self._envelope_place = envelope_place
-        in_json = envelope_place.carrier is Carrier.JSON
-        self._tokens = TokenReader(envelope_place.pointer) if in_json else None
+        self._tokens = body_tokens(envelope_place)
         self.place: list[int] = []
         self.time: list[int] = []
         self.payload: list[bytes] = []

@@ -11,14 +11,29 @@ import numpy as np
 
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import Carrier
-from pytest_loadtest.message.token import decode_digits, encode_tokens, token_digits
+from pytest_loadtest.message.token import (
+    TOKEN,
+    TokenReader,
+    decode_digits,
+    encode_tokens,
+    token_digits,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.route import EnvelopePlace
+
 _WHOLE: Final = np.dtype(f"V{HEAD}")
+VALUE_SIZES: Final = {Carrier.PROPERTIES: TOKEN, Carrier.CORRELATION_DATA: HEAD}
+"""Bytes of an envelope that is the value of a property."""
+
+
+def body_tokens(place: EnvelopePlace) -> TokenReader | None:
+    """Return what finds the tokens in the bodies of messages; None: they have none."""
+    return TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
 
 
 def carried_values(carrier: Carrier, heads: NDArray[np.uint8]) -> list[bytes]:

@@ -82,8 +82,8 @@ class ConnectionSource:
             sides[self._own] = dialled & ~of_services
         if self._listening is not None:
             # What waits for a service to read says nothing about the workers.
-            of_services = np.isin(sockets.remote_port, sockets.local_port[of_services])
-            sides["broker"] = np.isin(sockets.local_port, self._listening) & ~of_services
+            to_services = np.isin(sockets.remote_port, sockets.local_port[of_services])
+            sides["broker"] = np.isin(sockets.local_port, self._listening) & ~to_services
             dials_broker = any(port in self._listening for _, port in self._dialled)
             sample["broker.relayed"] = float(not dials_broker)
         for side, mask in sides.items():

@@ -65,9 +65,12 @@ def _no_core(sampled: Sampled) -> Mask:
 
     This is one thread all the time, or all its threads together.
     """
-    return (sampled["broker.busiestWanted"] >= SATURATED) | (
-        sampled["broker.wanted"] >= SATURATED * sampled.cores
-    )
+    return _needs_core(sampled, "broker")
+
+
+def _needs_core(sampled: Sampled, process: str) -> Mask:
+    one: Mask = sampled[f"{process}.busiestWanted"] >= SATURATED
+    return one | (sampled[f"{process}.wanted"] >= SATURATED * sampled.cores)
 
 
 def _describe_cpu(sampled: Sampled, mask: Mask) -> str:
@@ -289,11 +292,6 @@ def _service_cpu(sampled: Sampled) -> Mask:
     for service in sampled.processes("service"):
         mask |= _needs_core(sampled, service)
     return mask
-
-
-def _needs_core(sampled: Sampled, service: str) -> Mask:
-    one: Mask = sampled[f"{service}.busiestWanted"] >= SATURATED
-    return one | (sampled[f"{service}.wanted"] >= SATURATED * sampled.cores)
 
 
 def _describe_service_cpu(sampled: Sampled, mask: Mask) -> str:

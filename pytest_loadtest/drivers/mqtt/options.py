@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.message.carried import VALUE_SIZES
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
 from pytest_loadtest.message.token import TOKEN
@@ -44,10 +45,6 @@ _LARGEST: Final = LONGEST + 5
 # Bytes of a PUBLISH besides topic, properties and payload: first byte, length (4), topic length,
 # packet id.
 _HEADER: Final = 9
-
-
-# Bytes of an envelope that is the value of a property.
-_VALUES: Final = {Carrier.PROPERTIES: TOKEN, Carrier.CORRELATION_DATA: HEAD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +115,7 @@ class ClientOptions:
         with their length, up to the value of the envelope, which is the last one.
         """
         encoded = encode_properties(self.publish_properties(aliased=aliased))
-        return encoded[: len(encoded) - _VALUES.get(self.sent.carrier, 0)]
+        return encoded[: len(encoded) - VALUE_SIZES.get(self.sent.carrier, 0)]
 
     @property
     def properties(self) -> int:

@@ -12,12 +12,11 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Received
 from pytest_loadtest.drivers.mqtt.native.property_reader import PropertyReader
-from pytest_loadtest.message.carried import carried_heads
+from pytest_loadtest.message.carried import body_tokens, carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.route import IN_BODY, Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import TokenReader
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
 from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
 from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets, read_topics
@@ -254,7 +253,7 @@ class ArrivalColumns:
         self._checksum = checksum
         self._place = place
         self._in_body = place.carrier is Carrier.BODY
-        self._tokens = TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
+        self._tokens = body_tokens(place)
         self._values = PropertyReader(place.carrier) if place.outside else None
         self._outputs = outputs
         self._waiting: list[

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.message.envelope import BEGIN, HEAD
+from pytest_loadtest.message.carried import VALUE_SIZES
+from pytest_loadtest.message.envelope import BEGIN
 from pytest_loadtest.message.route import PROPERTY, Carrier
-from pytest_loadtest.message.token import PREFIX, TOKEN
+from pytest_loadtest.message.token import PREFIX
 from pytest_loadtest.wire.mqtt.fields import FieldReader, decode_properties, encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SIZES: Final = {Carrier.PROPERTIES: TOKEN, Carrier.CORRELATION_DATA: HEAD}
 _BEGINNINGS: Final = {Carrier.PROPERTIES: PREFIX, Carrier.CORRELATION_DATA: BEGIN}
 
 
@@ -27,7 +27,7 @@ class PropertyReader:
 
     def __init__(self, carrier: Carrier) -> None:
         self._carrier = carrier
-        self._size = _SIZES[carrier]
+        self._size = VALUE_SIZES[carrier]
         beginning = _BEGINNINGS[carrier]
         value = beginning.ljust(self._size, b"0")
         encoded = encode_properties(_property(carrier, value))[1:]

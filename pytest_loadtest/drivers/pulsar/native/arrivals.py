@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
-from pytest_loadtest.message.carried import carried_heads
+from pytest_loadtest.message.carried import body_tokens, carried_heads
 from pytest_loadtest.message.envelope import HEAD, encode_heads, marks
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
@@ -19,7 +19,6 @@ from pytest_loadtest.message.token import (
     DIGITS,
     PREFIX,
     TOKEN,
-    TokenReader,
     decode_columns,
     decode_digits,
 )
@@ -113,7 +112,7 @@ class ArrivalReader:
     ) -> None:
         self._carrier = place.carrier
         self._outside = place.outside
-        self._tokens = TokenReader(place.pointer) if place.carrier is Carrier.JSON else None
+        self._tokens = body_tokens(place)
         self._reader = BatchReader(PROPERTY, TOKEN) if self._outside else BatchReader()
         self._damaged = damaged
         self._checksum = checksum
