@@ -37,7 +37,7 @@ class Load:
 
     :param keys: of the profile. :param duration: ns, of the measured phase, or of a step of a search. :param messages: due in it.
     :param stages: ``(duration, messages)`` of each. :param buckets: key of a size range → share of the messages.
-    :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``. :param drain: ns, ``drainTimeout``.
+    :param outputs: of a service, for each message. :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``. :param drain: ns, ``drainTimeout``.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Load:
     producers: int = 1
     subscriptions: int = 1
     consumers: int = 1
+    outputs: int = 1
     stages: list[tuple[int, float]] = field(default_factory=list)
     buckets: dict[str, float] = field(default_factory=dict)
     longest_delay: int = 0
@@ -61,7 +62,13 @@ class Load:
 
     @property
     def deliveries(self) -> int:
-        return self.messages * self.subscriptions
+        return self.messages * self.subscriptions * self.outputs
+
+    @property
+    def highest(self) -> float:
+        """Messages per second, in the last step that a search may have."""
+        limit = self.keys.get("search", {}).get("max", self.rate)
+        return float(limit)
 
     @property
     def pauses(self) -> bool:
@@ -76,6 +83,8 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
     """
     load = Load()
     _clients(load, features, dice(seed, name, "clients"))
+    if "route" in features:
+        _route(load, name, features, dice(seed, name, "route"))
     _amount(load, features, dice(seed, name, "amount"))
     if slowest is not None:
         # Of two messages, one may come before the time in which a throughput counts, and one after it.
@@ -133,6 +142,16 @@ def _limit_clients(load: Load) -> None:
     if load.topics > most:
         load.producers *= load.topics // most
         load.topics = most
+
+
+def _route(load: Load, name: str, features: Features, die: Dice) -> None:
+    """Draw a service between the topics of producers and those of consumers."""
+    topics = name.replace(" ", "-")
+    route: dict[str, Any] = {"input": f"{topics}/in/{{topic}}", "output": f"{topics}/out/{{topic}}"}
+    place = die.choice(["body", "body", "properties", "correlationData"])
+    if place != "body":
+        route["envelope"] = place
+    load.keys["route"] = route
 
 
 # How much, and how long.

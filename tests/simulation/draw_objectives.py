@@ -38,7 +38,8 @@ SHARES: Final[dict[str, float]] = {"throughput": 3, "sent": 2, "connectRate": 6}
 COUNTED_BY: Final[dict[str, str]] = {
     "lose-acknowledged": "loss", "lose-copy": "loss", "forget": "loss", "reject": "failed", "lose-unanswered": "failed", "cut-lose": "failed",
     "double": "duplicates", "redeliver": "duplicates", "cut-resend": "duplicates", "restart": "duplicates", "corrupt-body": "corrupt",
-    "corrupt-head": "corrupt", "foreign": "foreign", "misrouted": "foreign",
+    "corrupt-head": "corrupt", "foreign": "foreign", "misrouted": "foreign", "service-lose": "loss", "service-death": "loss",
+    "service-double": "duplicates",
 }  # fmt: skip
 """Kind of fault → the metric that counts what it does."""
 
@@ -213,7 +214,7 @@ class Author:
             return load.topics * (load.producers + load.subscriptions)
         if metric in ("publishLatency", "sendDelay", "broadcastCompletion", "broadcastSpread"):
             return messages
-        return messages * load.subscriptions
+        return messages * load.subscriptions * load.outputs
 
     # --- latencies
 

@@ -78,6 +78,17 @@ class Facts:
         return number
 
     @property
+    def outputs(self) -> int:
+        """The outputs due for each message and subscription: those of a service (docs/howto/test-a-service.md), or the message itself."""
+        number: int = self.profile.get("route", {}).get("outputs", 1)
+        return number
+
+    @property
+    def fan_out(self) -> int:
+        """The deliveries due for each message."""
+        return self.subscriptions * self.outputs
+
+    @property
     def acknowledges(self) -> bool:
         return bool(self.profile["driver"].get("acknowledged", True))
 
@@ -90,10 +101,16 @@ class Facts:
         return None if self.offered is None else self.offered - len(self.messages)
 
     @property
+    def received(self) -> int:
+        """Deliveries that came: of several outputs of a message, which are not told apart, as many as are due."""
+        return sum(min(len(copies), self.outputs) for copies in self.copies.values())
+
+    @property
     def lost(self) -> int:
         """Deliveries of acknowledged messages that did not come."""
+        due = self.outputs
         return sum(
-            (sent.stream, sent.seq, subscription) not in self.copies
+            max(due - len(self.copies.get((sent.stream, sent.seq, subscription), ())), 0)
             for sent in self.acked
             for subscription in range(self.subscriptions)
         )
@@ -102,9 +119,11 @@ class Facts:
         return self._by_message[stream, seq]
 
     def firsts(self) -> Iterator[tuple[Sent, Copy]]:
-        """Yield each delivery that came, with its first copy (docs/decisions/024)."""
+        """Yield each delivery that came, with its first copy (docs/decisions/024); of several outputs, the first ones."""
         for (stream, seq, _), copies in self.copies.items():
-            yield self._by_message[stream, seq], copies[0]
+            sent = self._by_message[stream, seq]
+            for copy in copies[: self.outputs]:
+                yield sent, copy
 
     def part(self, begin: int, end: int, bucket: str = "") -> Facts:
         """Return the facts about the messages due in a time, and in a size bucket. Times are ns after the phase's start."""

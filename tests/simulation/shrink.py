@@ -29,7 +29,7 @@ SMALLEST_SPAN: Final = 100 * MS
 OPTIONAL: Final = (
     "abort", "generator", "pairConsumers", "skew", "keyDistributor", "partitionsPerTopic", "checksum", "useRandomizedPayloads",
     "randomBytesRatio", "payloadsPerBucket", "maxSendDelay", "drainTimeout", "warmupDuration", "seed", "backlogDrainRatio",
-    "consumerPerSubscription", "deliverAfter", "deliverAt", "messageSizeDistribution",
+    "consumerPerSubscription", "deliverAfter", "deliverAt", "messageSizeDistribution", "route",
 )  # fmt: skip
 """Keys of a profile that a simpler world may have no need of."""
 NUMBERS: Final = (
@@ -245,6 +245,15 @@ def _fewer_keys(world: World) -> Smaller:
     for key in profile.get("driver", {}):
         if key != "name":
             yield replace(world, profile=_without(profile, ("driver", key)))
+    for key in profile.get("route", {}):
+        if key not in ("input", "output"):
+            yield replace(world, profile=_without(profile, ("route", key)))
+    yield from _fewer_stages(world)
+
+
+def _fewer_stages(world: World) -> Smaller:
+    """Yield the world without each stage, and without each optional key of one."""
+    profile = world.profile
     stages = profile.get("stages", [])
     for index, stage in enumerate(stages):
         if len(stages) > 1:
