@@ -79,6 +79,11 @@ def seconds_of(text: str) -> float:
     raise ValueError(text)
 
 
+def outputs(profile: Profile) -> Any:
+    """Return the outputs of a service for each input: a number, or a section if it chooses."""
+    return profile.get("route", {}).get("outputs", 1)
+
+
 def load_seconds(profile: Profile) -> float:
     """Return the length of the measured phase; 0 where the profile does not say it."""
     if "stages" in profile:
@@ -139,6 +144,10 @@ SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "no objectives": lambda profile: not profile.get("slo"),
     "route": _has("route"),
     "envelope outside of the body": lambda profile: profile.get("route", {}).get("envelope") in ("properties", "correlationData"),
+    "envelope in JSON": lambda profile: str(profile.get("route", {}).get("envelope")).startswith("json:"),
+    "several outputs": lambda profile: isinstance(outputs(profile), int) and outputs(profile) > 1,
+    "chosen outputs": lambda profile: isinstance(outputs(profile), dict),
+    "several output topics": lambda profile: isinstance(profile.get("route", {}).get("output"), list),
 }  # fmt: skip
 
 

@@ -246,7 +246,8 @@ class SimulatedDriver:
         topology = self._context.topology
         route = Route(topology.topics, topology.subscriptions, topology.consumers)
         if self._context.route is not None:
-            route.outputs, route.output_topics = self._target.service_of(self._context.route.input)
+            service = self._target.service_of(self._context.route.input)
+            route.outputs, route.chosen, route.output_topics = service
         return self._target.routes.setdefault(self._context.run, route)
 
     def attach(self, consumers: Sequence[int]) -> None:

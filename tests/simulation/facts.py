@@ -80,8 +80,22 @@ class Facts:
     @property
     def outputs(self) -> int:
         """The outputs due for each message and subscription: those of a service (docs/howto/test-a-service.md), or the message itself."""
-        number: int = self.profile.get("route", {}).get("outputs", 1)
-        return number
+        number = self.profile.get("route", {}).get("outputs", 1)
+        return 1 if self.chooses else int(number)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a service chooses the messages that have an output: then nobody knows which were due, and those that came count."""
+        return isinstance(self.profile.get("route", {}).get("outputs"), dict)
+
+    @property
+    def answered(self) -> int:
+        """Deliveries of acknowledged messages that have an output."""
+        return sum(
+            (sent.stream, sent.seq, subscription) in self.copies
+            for sent in self.acked
+            for subscription in range(self.subscriptions)
+        )
 
     @property
     def fan_out(self) -> int:
@@ -107,8 +121,8 @@ class Facts:
 
     @property
     def lost(self) -> int:
-        """Deliveries of acknowledged messages that did not come."""
-        due = self.outputs
+        """Deliveries of acknowledged messages that did not come; none of a service that chooses."""
+        due = 0 if self.chooses else self.outputs
         return sum(
             max(due - len(self.copies.get((sent.stream, sent.seq, subscription), ())), 0)
             for sent in self.acked

@@ -85,6 +85,8 @@ def latencies(facts: Facts, metric: str) -> tuple[list[int], int | None]:
     }[metric]
     if metric in ("receiveLag", "earliness"):
         return values, 0
+    if facts.chooses:
+        return values, 0
     return values, None if offered is None else offered * facts.fan_out - len(values)
 
 
@@ -129,9 +131,9 @@ OF_OTHERS: Final[dict[str, Callable[[Facts], tuple[list[int], int | None]]]] = {
 def silence(facts: Facts) -> tuple[int, int, int] | None:
     """Return silent pairs of topic and subscription, silent streams, and all pairs and streams with messages due; None: unknown.
 
-    Unknown where messages were dropped: then it is open which streams had some due.
+    Unknown where messages were dropped, or a service chooses: then it is open which streams had some due.
     """
-    if facts.dropped != 0:
+    if facts.dropped != 0 or facts.chooses:
         return None
     topics = facts.profile.get("topics", 1)
     due_streams = {sent.stream for sent in facts.messages}
@@ -256,11 +258,15 @@ def count(facts: Facts, metric: str) -> Count | None:
         return COUNTS[metric](facts)
     acked = len(facts.acked)
     deliveries = acked * facts.fan_out
+    if facts.chooses:
+        # Shares are those of what came (docs/howto/test-a-service.md).
+        deliveries = facts.received or deliveries
     offered = facts.offered or 0
     simple: dict[str, tuple[int | None, int]] = {
         "loss": (facts.lost, deliveries),
         "duplicates": (sum(map(len, facts.copies.values())) - facts.received, deliveries),
         "failed": (len(facts.messages) - acked, offered),
+        "outputShare": (facts.answered, acked * facts.subscriptions),
         "dropped": (facts.dropped, offered),
     }
     number, base = simple.get(metric, (None, 0))
@@ -280,7 +286,10 @@ def _corrupt(facts: Facts) -> Count | None:
     if not is_whole or not facts.heads_settled:
         return None
     most = facts.damaged + facts.heads
-    return facts.damaged, most, len(facts.acked) * facts.fan_out
+    base = len(facts.acked) * facts.fan_out
+    if facts.chooses:
+        base = facts.received or base
+    return facts.damaged, most, base
 
 
 def _sent_in_time(facts: Facts) -> Count | None:

@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import FINE, Due, rate_of, span_of
+from simulation.chosen import check_share
 from simulation.connecting import check_connecting
 from simulation.coverage import objectives
 from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
@@ -285,7 +286,7 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     if facts.subscriptions:
         true |= {
             "received": facts.received,
-            "lost": facts.lost,
+            "lost": None if facts.chooses else facts.lost,
             "duplicates": sum(duplicates.values()),
             "duplicatesOfResent": sum(
                 number for key, number in duplicates.items() if key[:2] in resent
@@ -420,6 +421,8 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
     yield from _implicit(facts)
     for finding in facts.results["verdict"]["findings"]:
         yield from _finding(facts, finding, slo)
+        if finding["metric"] == "outputShare":
+            yield from check_share(facts, finding)
     parts = stages(facts)
     for stage in profile.get("stages", ()):
         section = _stage(facts, stage["name"])
@@ -456,10 +459,16 @@ def _implicit(facts: Facts) -> Iterator[Violation]:
                 bounded.add((finding["metric"], "min", finding["unit"]))
     wanted = [("dropped", "max", ""), ("failed", "max", ""), ("sent", "min", "ratio")]
     if facts.subscriptions:
-        wanted += [(metric, "max", "") for metric in ("loss", "corrupt", "silent")]
+        wanted.append(("corrupt", "max", ""))
+        if facts.chooses:
+            # What a lost output would be is unknown, and which topics and streams should have some.
+            wanted += [
+                ("outputShare", side, unit) for side, unit in (("max", ""), ("min", "ratio"))
+            ]
+        else:
+            wanted += [("loss", "max", ""), ("silent", "max", ""), ("throughput", "min", "ratio")]
         if "route" not in facts.profile:  # Others may use the topics of a service.
             wanted.append(("foreign", "max", ""))
-        wanted.append(("throughput", "min", "ratio"))
     if "connectRate" in facts.profile["driver"]:
         wanted.append(("connectRate", "min", "ratio"))
     if "window" in facts.profile.get("slo", {}):

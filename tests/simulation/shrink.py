@@ -39,6 +39,7 @@ NUMBERS: Final = (
     "consumerPerSubscription",
     "partitionsPerTopic",
     "messages",
+    "outputs",
 )
 """Numbers that are halved; 1 is the smallest."""
 DURATIONS: Final = (
@@ -245,9 +246,12 @@ def _fewer_keys(world: World) -> Smaller:
     for key in profile.get("driver", {}):
         if key != "name":
             yield replace(world, profile=_without(profile, ("driver", key)))
-    for key in profile.get("route", {}):
+    route = profile.get("route", {})
+    for key in route:
         if key not in ("input", "output"):
             yield replace(world, profile=_without(profile, ("route", key)))
+    if isinstance(route.get("output"), list):
+        yield replace(world, profile={**profile, "route": {**route, "output": route["output"][0]}})
     yield from _fewer_stages(world)
 
 

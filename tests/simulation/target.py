@@ -11,6 +11,7 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.asked import share_of
 from simulation.coverage import workloads
 from simulation.draws import lognormal, uniform
 from simulation.truth import Copy, Sent, Truth
@@ -50,6 +51,7 @@ class Route:
 
     :param subscriptions: for each topic. :param consumers: in each subscription.
     :param outputs: messages that a service sends for each that it gets; 0: there is none, and consumers get the messages themselves.
+    :param chosen: the share of the inputs for which it sends any.
     :param output_topics: of each topic: an output comes on one of them.
     :param inboxes: by consumer that is connected: the driver that it belongs to.
     """
@@ -58,6 +60,7 @@ class Route:
     subscriptions: int
     consumers: int
     outputs: int = 0
+    chosen: float = 1.0
     output_topics: int = 1
     inboxes: dict[int, Any] = field(default_factory=dict)
 
@@ -242,13 +245,19 @@ class SimulatedTarget:
 
     # --- a service under test
 
-    def service_of(self, name: str) -> tuple[int, int]:
-        """Return how many outputs the service sends for each input, and to how many topics. :param name: of its input topics."""
+    def service_of(self, name: str) -> tuple[int, float, int]:
+        """Return how many outputs a service sends, for which share of its inputs, and to how many topics.
+
+        :param name: of its input topics.
+        """
         profiles = workloads(self._world)
         route = next(one["route"] for one in profiles if one.get("route", {}).get("input") == name)
         output = route["output"]
         topics = len(output) if isinstance(output, list) else 1
-        return route.get("outputs", 1), topics
+        outputs = route.get("outputs", 1)
+        if isinstance(outputs, dict):
+            return 1, share_of(outputs["share"]), topics
+        return outputs, 1.0, topics
 
     def _pass_on(
         self, run: str, route: Route, sent: Sent, stored: int, head: Any, due: int | None, *, is_doubled: bool
@@ -269,6 +278,8 @@ class SimulatedTarget:
         for came in (stored, stored + MS)[: 1 + is_doubled]:
             done = self._handled(run, sent, topic, came)
             outputs = route.outputs
+            if uniform(self._seed, "chosen", stream, seq) >= route.chosen:
+                outputs = 0
             if done is None or self._striking("service-lose", came, topic, sent):
                 outputs = 0
             if self._striking("service-double", came, topic, sent):

@@ -42,6 +42,8 @@ def on_loopback(keys: Any) -> Any:
     plain = {key: on_loopback(value) for key, value in keys.items() if key not in CONNECTING}
     if "route" in plain:
         plain["route"].pop("envelope", None)
+        if isinstance(plain["route"]["output"], list):
+            plain["route"]["output"] = plain["route"]["output"][0]
     if "driver" in plain:
         own = {key: value for key, value in plain["driver"].items() if key not in OWN_KEYS}
         plain["driver"] = {**own, "name": "loopback"}

@@ -106,6 +106,26 @@ def test_inputs_behind_a_slow_one_wait(tmp_path: Path) -> None:
     assert played.outcome == "missed"
 
 
+def test_all_outputs_of_an_input_are_due(tmp_path: Path) -> None:
+    """They come on several topics, each with an order of its own."""
+    topics = ["out/{topic}", "other/{topic}"]
+    played = through_service(tmp_path, outputs=3, output=topics)
+    assert (played.outcome, played.error) == ("met", None)
+    assert len(played.truth.copies) == counts_of(played)["received"] == 2 * 3 * 200
+    assert {copy.output for copy in played.truth.copies} == {0, 1}
+
+
+def test_an_output_that_is_missing_and_one_too_many_are_counted_for_each_input(
+    tmp_path: Path,
+) -> None:
+    lost = Fault(kind="lose-copy", at=0, duration=None, values={"share": 0.02, "subscription": 0})
+    double = Fault(kind="service-double", at=0, duration=None, values={"nth": 50})
+    counts = counts_of(through_service(tmp_path, lost, double, outputs=2))
+    assert counts["duplicates"] > 0
+    assert counts["lost"] > 0
+    assert counts["received"] == 2 * 2 * 200 - counts["lost"]
+
+
 def sent_at(played: Played, stream: int, seq: int) -> int:
     return next(sent.at for sent in played.truth.sent if (sent.stream, sent.seq) == (stream, seq))
 
