@@ -117,7 +117,8 @@ class Facts:
     @property
     def received(self) -> int:
         """Deliveries that came: of several outputs of a message, which are not told apart, as many as are due."""
-        return sum(min(len(copies), self.outputs) for copies in self.copies.values())
+        outputs = self.outputs
+        return sum(min(len(copies), outputs) for copies in self.copies.values())
 
     @property
     def lost(self) -> int:
@@ -134,9 +135,10 @@ class Facts:
 
     def firsts(self) -> Iterator[tuple[Sent, Copy]]:
         """Yield each delivery that came, with its first copy (docs/decisions/024); of several outputs, the first ones."""
+        outputs = self.outputs
         for (stream, seq, _), copies in self.copies.items():
             sent = self._by_message[stream, seq]
-            for copy in copies[: self.outputs]:
+            for copy in copies[:outputs]:
                 yield sent, copy
 
     def part(self, begin: int, end: int, bucket: str = "") -> Facts:

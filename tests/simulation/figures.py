@@ -332,6 +332,7 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
     begin, end = facts.begin + shift, facts.end + shift
     if whole is not None:
         begin = -math.inf
+    outputs = facts.outputs
     surely = maybe = 0
     for (stream, seq, _), copies in facts.copies.items():
         sent = facts.message(stream, seq)
@@ -340,8 +341,8 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
         times = [(copy.stamped or 0) - delay for copy in copies]
         certain = sum(begin + slack <= time < end - slack for time in times)
         possible = sum(begin - slack <= time < end + slack for time in times)
-        surely += min(certain, facts.outputs)
-        maybe += min(possible, facts.outputs)
+        surely += min(certain, outputs)
+        maybe += min(possible, outputs)
     if unit == "ratio":
         base = float((facts.offered or 0) * facts.fan_out)
     else:

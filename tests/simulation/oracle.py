@@ -268,7 +268,8 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     """Counts are equal."""
     shown = facts.results["measurements"]["counts"]
     acked = facts.acked
-    duplicates = {key: max(len(copies) - facts.outputs, 0) for key, copies in facts.copies.items()}
+    outputs = facts.outputs
+    duplicates = {key: max(len(copies) - outputs, 0) for key, copies in facts.copies.items()}
     # The client reports with the answer how often it sent a message again.
     resent = {
         (sent.stream, sent.seq)
@@ -322,7 +323,8 @@ def _out_of_order(facts: Facts) -> int | None:
         before = highest.get(group, -1)
         punctual[copy.stream, copy.seq, copy.subscription] += copy.seq >= before
         highest[group] = max(before, copy.seq)
-    in_order = sum(min(number, facts.outputs) for number in punctual.values())
+    outputs = facts.outputs
+    in_order = sum(min(number, outputs) for number in punctual.values())
     return facts.received - in_order
 
 
