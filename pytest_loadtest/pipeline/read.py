@@ -34,6 +34,7 @@ from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.sizes import TASK_ROWS
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
+from pytest_loadtest.plan.connecting import connected_in_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -529,7 +530,7 @@ def opening_of(
             ended = max(ended for _, ended, *_ in spans)
             took += ended - began
             if in_time is not None:
-                in_time += sum(int(count) for *_, count in spans)
+                in_time += connected_in_time(record for *_, record in spans)
         cpu = {worker: _cores(times_of.values()) for worker, times_of in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(
