@@ -571,6 +571,10 @@ def _no_data(
     """An objective has no data only if there is too little to judge, or clocks leave it open (docs/howto/read-a-verdict.md, No data)."""
     if not facts.copies or not facts.acked or not facts.offered or not _enough(facts, finding):
         return
+    window = facts.profile.get("slo", {}).get("window")
+    is_whole = window is None or finding["name"].startswith("whole.")
+    if not is_whole and facts.phase_end - facts.phase.start < span_of(window):
+        return  # An abort has left no window.
     if finding["metric"] in LATENCIES:
         if true is None or not latencies(facts, finding["metric"])[0]:
             return
