@@ -81,6 +81,7 @@ class DriverContext:
         those alone that would replace one of them.
     :param route: the topics of a service under test, which replace those of the run; only for
         clients with ``Client.envelopes``.
+    :param tap: consumers read the inputs of a service, next to it, and leave nothing behind.
     """
 
     target: TargetAddress
@@ -96,6 +97,7 @@ class DriverContext:
     sources: tuple[str, ...] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
     route: Route | None = None
+    tap: bool = False
 
     @property
     def received_place(self) -> EnvelopePlace:

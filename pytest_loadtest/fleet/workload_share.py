@@ -18,6 +18,7 @@ from pytest_loadtest.drivers.base import DriverContext, Joined
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.send import Setup
+from pytest_loadtest.engine.tap import Tap, tap_context, tapped_topics
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.messages import PhaseFinished
 from pytest_loadtest.fleet.sample_transfer import SampleTransfer
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
 
 
 class WorkloadShare:
-    """One worker's share of one workload."""
+    """One worker's share of one workload.
+
+    :ivar drivers: that of the load, and that of a tap.
+    """
 
     def __init__(self, assigned: WorkloadAssignment, clock: Clock) -> None:
         profile = assigned.profile
@@ -69,6 +73,12 @@ class WorkloadShare:
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
+        self.drivers = [self.driver]
+        self._tap: Tap | None = None
+        if assigned.topology.tapped:
+            tap = make_driver(tap_context(context))
+            self._tap = Tap(tap, self.pool.place, assigned.nonce)
+            self.drivers.append(tap)
         self._recorder: Recorder | None = None
         # Foreign, corrupt and straggling messages up to the last phase's end.
         self._counted = (0, 0, 0)
@@ -92,6 +102,8 @@ class WorkloadShare:
         numbers = connection_numbers(early.astype(np.int64), per_subscription, assigned.opened)
         with self._connecting("consumers", numbers, meet, idle):
             self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
+        if self._tap is not None:
+            self._tap.open(tapped_topics(assigned.topology, consumers))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
         """Connect the producers and make the engine.
@@ -121,6 +133,7 @@ class WorkloadShare:
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
                 received=None if self._route is None else self._route.received,
+                tap=self._tap,
             )
         )
 

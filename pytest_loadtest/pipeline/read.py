@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 # The most tasks, which then have more rows.
 TASKS = 512
+# The kinds of samples that are counted, and those that are compared with what a tap has received.
+COUNTED = ("sent", "received", "broadcast")
+TAPPED = ("received", "tap")
 
 
 class SampleFile(NamedTuple):
@@ -203,8 +206,10 @@ def _stream_numbers(
     return column
 
 
-def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
-    """Return the sample files, sent and received, in groups that one worker reads each.
+def tasks(
+    folder: RunFolder, kinds: Collection[str] = COUNTED
+) -> tuple[tuple[SampleFile, ...], ...]:
+    """Return the sample files of these kinds in groups that one worker reads each.
 
     Groups have similar numbers of rows. A group is a time slice of the run: the rows of a message,
     and of its neighbours, are in the same group, so that thousands of slow streams do not shuffle a
@@ -213,13 +218,14 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the
     work.
     """
-    total = sum(folder.files.values())
+    files = {path: rows for path, rows in folder.files.items() if path.split("/")[0] in kinds}
+    total = sum(files.values())
     many = min(-(-total // TASK_ROWS), TASKS)
     numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
-    for file in _in_time(folder.files):
-        rows = folder.files[file]
+    for file in _in_time(files):
+        rows = files[file]
         number = 0
         if total:
             middle = before + rows // 2
@@ -270,6 +276,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         subscriptions=described.subscriptions,
         outputs=described.outputs,
         selective=described.selective,
+        tapped=described.tapped,
         ordered=described.ordered,
         publish_acks=described.publish_acks,
         buckets=described.buckets,
@@ -343,6 +350,8 @@ def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
             raise ValueError(
                 f"version {version} is not {MANIFEST_VERSION}, the one this release reads"
             )
+        # Older releases had no taps.
+        manifest.setdefault("tap", {"rows": 0, "files": []})
         if manifest["clean"] is not True:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
