@@ -2,11 +2,10 @@
 
 A *sent* row is one message that a producer had to send, a *received* row is one copy that a
 consumer got. If a message goes to many subscriptions of one consumer each, a *broadcast* row
-replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). A *tap* row is a message on its way to a service under
-test. All times are
-CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and
-``status`` has the reason. All integers are signed: Spark turns unsigned 64-bit columns into
-decimals.
+replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). A *tap* row is a message
+on its way to a service under test. All times are CLOCK_MONOTONIC nanoseconds of the run's clock; 0
+in ``acked`` and ``sent`` means "never", and ``status`` has the reason. All integers are signed:
+Spark turns unsigned 64-bit columns into decimals.
 """
 
 from __future__ import annotations
