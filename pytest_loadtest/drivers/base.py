@@ -120,7 +120,7 @@ class TelemetryContext:
     :param run: name of the run, as in :class:`DriverContext`.
     :param fresh: nothing was sent to the run's topics before this phase.
     :param kept: survives the phases of a run: values that one phase stores for the next.
-    :param routed: the topics are those of a route, which others use too.
+    :param route: the topics of a service under test, which others use too; None: those of the run.
     :param ports: the class adds the local ports of its own connections, so that they do not count
         as connections under load.
     """
@@ -133,7 +133,7 @@ class TelemetryContext:
     fresh: bool
     kept: dict[str, Any]
     ports: set[int]
-    routed: bool = False
+    route: Route | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A tap on the input of a service: parts that add up, verdicts and counts as without it."""
+"""A tap on the input of a service, and its backlog there: what takes the time is named, verdicts and counts stay."""
 
 from __future__ import annotations
 
@@ -185,3 +185,35 @@ def test_a_tap_on_pulsar_leaves_no_subscription(
         assert finished.ret == 0, finished.out
         assert [admin.subscriptions(topic) for topic in topics] == [["orders"]] * 4
     assert parts_of(finished)["afterTap"]["mean"] >= 25 * MILLISECOND
+
+
+WAITS = """\
+name: Orders wait
+topics: 4
+messageSize: 300
+producerRate: 200
+testDuration: 12s
+drainTimeout: 1s
+route: {input: "orders-{topic}", output: "confirmed-{topic}", envelope: ENVELOPE}
+driver: {name: pulsar}
+generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
+slo: {loss: 0, throughput: 1%, sent: 1%}
+"""
+
+
+def test_a_service_that_sleeps_on_pulsar_is_named_as_the_one_that_waits(project: Project) -> None:
+    """It takes 40 of 200 orders a second."""
+    require_jars(pulsar_jars.PULSAR)
+    project.write("profiles/orders.yaml", WAITS.replace("ENVELOPE", JSON))
+    command = ("pulsar", "--url", "{url}", "--work", "0.025")
+    test = TEST.format(service=str(Path(order_service.__file__)), options=command)
+    project.write("test_orders.py", test)
+    finished = project.run("-n2", "--load-broker-mode", "process")
+    assert finished.ret == 1, finished.out
+    document = finished.documents["test_orders"]
+    assert document["verdict"]["outcome"] == "missed"
+    limit = document["bottleneck"]
+    sides = {side["conclusion"]: side["evidence"] for side in (limit, *limit["also"])}
+    assert "service order_service.py used 0." in sides["service waits"]
+    assert not sides.keys() & {"service CPU", "service not reading"}
+    assert limit["columns"]["sys.heap"]
