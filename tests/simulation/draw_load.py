@@ -187,7 +187,7 @@ def _choose(load: Load, features: Features, die: Dice, *, calm: bool) -> None:
         return
     load.chosen = die.uniform(0.3, 0.95) if calm else die.uniform(0.02, 0.98)
     spread = math.sqrt(load.chosen * (1 - load.chosen) / load.messages)
-    within = spread * die.between(1, 20) + die.choice([0, 0.01])
+    within = spread * die.between(2, 40)
     if calm:
         within = 10 * spread + 0.05
     load.keys["route"]["outputs"] = {

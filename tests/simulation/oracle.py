@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import FINE, Due, rate_of, span_of
-from simulation.chosen import check_share
+from simulation.chosen import check_share, check_silence
 from simulation.connecting import check_connecting
 from simulation.coverage import objectives
 from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
@@ -331,6 +331,8 @@ def _out_of_order(facts: Facts) -> int | None:
 def _silent(facts: Facts) -> Iterator[Violation]:
     """Silent subscriptions and streams are those that had messages due and got none (docs/howto/read-a-verdict.md)."""
     shown, true = facts.results["measurements"]["silent"], silence(facts)
+    if facts.chooses and shown is not None:
+        yield from check_silence(facts, shown)
     if shown is None or true is None:
         return
     if (shown["pairs"], shown["streams"]) != true[:2]:

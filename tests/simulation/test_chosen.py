@@ -62,6 +62,22 @@ def test_a_share_is_judged_by_its_interval(
     assert 0 < counts["received"] < 2 * counts["acked"]
 
 
+@pytest.mark.parametrize("reported", [None, 0, 3])
+def test_a_silent_topic_is_counted_where_chance_does_not_explain_it(
+    tmp_path: Path, reported: int | None
+) -> None:
+    lost = Fault(kind="lose-acknowledged", at=0, duration=None, values={"topics": [1]})
+    played = play(world("20%", lost), tmp_path)
+    results = deepcopy(played.results)
+    assert results is not None
+    silent = results["measurements"]["silent"]
+    assert (silent["pairs"], silent["streams"]) == (2, 1)
+    if reported is not None:
+        silent["pairs"] = reported
+    found = {violation.rule for violation in check_truth(replace(played, results=results))}
+    assert ("silent" in found) is (reported is not None)
+
+
 def test_a_share_that_is_met_without_proof_is_found(tmp_path: Path) -> None:
     played = play(world("3%"), tmp_path)
     results = deepcopy(played.results)
