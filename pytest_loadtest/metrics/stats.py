@@ -223,6 +223,7 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
+        strays=recorded.strays,
         within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
         silent=_silent(acked, copies, run, answered),
         pauses_known=bool(run.pauses),
