@@ -255,6 +255,9 @@ class Received:
         marked it, CORRUPT if the checksum of the body is wrong.
     :param lag: int64 ns, from ``time`` until the client took the copy, -1
         where that is unknown; None: unknown for all.
+    :param bodies: row → its body, or at least the first 64 bytes of it; empty where it is unknown.
+        The engine calls it for the first few messages that it cannot read, before it calls the
+        driver again. None: unknown for all.
     """
 
     consumer: NDArray[np.int32]
@@ -264,6 +267,7 @@ class Received:
     order: NDArray[np.int64]
     flags: NDArray[np.int8]
     lag: NDArray[np.int64] | None = None
+    bodies: Callable[[int], bytes] | None = None
 
 
 class Joined(NamedTuple):

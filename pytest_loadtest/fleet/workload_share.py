@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers.base import DriverContext, Joined
+from pytest_loadtest.drivers.base import DriverContext, Joined, NamedTopics
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.send import Setup
@@ -25,6 +25,7 @@ from pytest_loadtest.fleet.sample_transfer import SampleTransfer
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.message.streams import stream_column, stream_list
 from pytest_loadtest.metrics.histogram import document, histogram
+from pytest_loadtest.metrics.strays import Stray, printable
 from pytest_loadtest.plan.connecting import connect_times, connected_in_time, connection_numbers
 from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.model import choose_client
@@ -250,6 +251,7 @@ class WorkloadShare:
             "foreign": counts.foreign - before[0],
             "corrupt": counts.corrupt - before[1],
             "stragglers": counts.stragglers - before[2],
+            "strays": [asdict(stray) for stray in self._strays()],
             "evidence": {
                 "cpu": evidence.cpu,
                 "stalled": evidence.stalled,
@@ -259,6 +261,33 @@ class WorkloadShare:
                 "pauses": {**pauses, "late": self.engine.sender.late.document()},
             },
         }
+
+    def _strays(self) -> list[Stray]:
+        """Return the first foreign and corrupt messages since the last phase's end.
+
+        Their times are those of the clock.
+        """
+        kept = self.engine.inbox.take_strays()
+        if not kept:
+            return []
+        topology = self.assigned.topology
+        outputs: tuple[str, ...] = ()
+        if isinstance(self.driver, NamedTopics):
+            outputs = self.driver.topic_names().outputs
+        each = len(outputs) // topology.topics
+        strays = []
+        for kind, at, consumer, size, beginning in kept:
+            topic = topology.topic_of_consumer(consumer)
+            names = outputs[topic * each : (topic + 1) * each]
+            stray = Stray(
+                kind=kind,
+                at=at,
+                topic=" or ".join(names) or f"topic {topic}",
+                size=size,
+                beginning=None if beginning is None else printable(beginning),
+            )
+            strays.append(stray)
+        return strays
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.offering import PlannedLoad, PlannedWindow
     from pytest_loadtest.metrics.pauses import Pauses
+    from pytest_loadtest.metrics.strays import Stray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +224,7 @@ class Recorded:
     :param latencies: the times until connections were up (``connect``), subscriptions confirmed
         (``subscribe``) and lost connections established again (``reconnect``).
     :param opening: the opening of connections, if it was paced or the run has nothing else.
+    :param strays: the first foreign and corrupt messages.
     """
 
     foreign: int | None = 0
@@ -231,6 +233,7 @@ class Recorded:
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
     opening: Opening | None = None
     clocks: tuple[HostTime, ...] = ()
+    strays: tuple[Stray, ...] = ()
 
 
 @record

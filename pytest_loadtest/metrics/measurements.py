@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
+    from pytest_loadtest.metrics.strays import Stray
     from pytest_loadtest.metrics.time_slices import OverTime, SlicedStats
 
 
@@ -279,6 +280,7 @@ class Measurements:
     :param backlog: None unless a backlog was built and its drain seen.
     :param offering: the planned and the offered load; empty if the plan is unknown, and for a
         stage.
+    :param strays: the first foreign and corrupt messages.
     """
 
     duration: int
@@ -314,6 +316,7 @@ class Measurements:
     outputs: int = 1
     answered: int | None = None
     tapped: bool = False
+    strays: tuple[Stray, ...] = ()
 
     @property
     def fan_out(self) -> int:

@@ -232,6 +232,7 @@ def measure(
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
+        strays=recorded.strays,
         within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
         silent=_silent(acked, copies, run, answered),
         pauses_known=bool(run.pauses),

@@ -116,6 +116,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
+        strays=recorded.strays,
         within_hosts=run.count_within_hosts(
             lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])
         ),

@@ -32,6 +32,7 @@ from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, Worker
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.sizes import TASK_ROWS
+from pytest_loadtest.metrics.strays import Stray, first_strays
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
 from pytest_loadtest.values.quantities import SECOND
@@ -383,6 +384,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
     corrupt = 0
     workers = []
     opening: dict[str, list[Histogram]] = {}
+    strays = []
     for worker, manifest in manifests.items():
         with _reading(place, worker):
             workers.append(_evidence(worker, manifest["evidence"]))
@@ -390,6 +392,9 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
             corrupt += int(manifest["corrupt"])
             for kind, document in manifest["opening"].items():
                 opening.setdefault(kind, []).append(histogram.of_document(document))
+            for document in manifest.get("strays", ()):
+                stray = Stray(**document)
+                strays.append(replace(stray, at=stray.at - described.start))
 
     times = {}
     for kind, parts in opening.items():
@@ -408,6 +413,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         latencies={kind: times[kind] for kind in times if kind in COUNTED_LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(clocks),
+        strays=first_strays(strays),
     )
 
 

@@ -34,6 +34,7 @@ from pytest_loadtest.report.sections import (
     scale_of,
     worst_first,
 )
+from pytest_loadtest.report.strays import stray_tables
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS, latency_rows
 from pytest_loadtest.values.quantities import format_rate
@@ -124,6 +125,9 @@ def _details(document: RunDocument) -> Iterator[str]:
     yield from _objectives(document)
     if document.measurements is not None:
         yield from _latencies(document.measurements)
+        for table in stray_tables(document.measurements):
+            yield ""
+            yield from markdown_lines(table)
     if document.comparison is not None:
         yield from _comparison(document.comparison)
     yield f"\nResults: {code(document.results)}"

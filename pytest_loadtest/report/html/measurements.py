@@ -23,6 +23,7 @@ from pytest_loadtest.report.html.blocks import (
 )
 from pytest_loadtest.report.html.charts import TITLES
 from pytest_loadtest.report.sections import STAGE_HEAD, part_table, percentiles, stage_cells
+from pytest_loadtest.report.strays import stray_tables
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.report.terminal import (
     ALWAYS,
@@ -141,6 +142,7 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
         yield Fold("Rates and counts", [_rate_table(measured), counts])
         if silent := sections.silent_text(measured):
             yield Paragraph(f"Nothing arrived of {silent}.", "missed")
+        yield from stray_tables(measured)
         yield from _lost_ranges(measured.lost)
 
 
