@@ -81,6 +81,7 @@ class DriverContext:
         those alone that would replace one of them.
     :param route: the topics of a service under test, which replace those of the run; only for
         clients with ``Client.envelopes``.
+    :param tap: consumers read the inputs of a service, next to it, and leave nothing behind.
     """
 
     target: TargetAddress
@@ -96,6 +97,7 @@ class DriverContext:
     sources: tuple[str, ...] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
     route: Route | None = None
+    tap: bool = False
 
     @property
     def received_place(self) -> EnvelopePlace:
@@ -118,7 +120,7 @@ class TelemetryContext:
     :param run: name of the run, as in :class:`DriverContext`.
     :param fresh: nothing was sent to the run's topics before this phase.
     :param kept: survives the phases of a run: values that one phase stores for the next.
-    :param routed: the topics are those of a route, which others use too.
+    :param route: the topics of a service under test, which others use too; None: those of the run.
     :param ports: the class adds the local ports of its own connections, so that they do not count
         as connections under load.
     """
@@ -131,7 +133,7 @@ class TelemetryContext:
     fresh: bool
     kept: dict[str, Any]
     ports: set[int]
-    routed: bool = False
+    route: Route | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,9 @@ class Received:
         marked it, CORRUPT if the checksum of the body is wrong.
     :param lag: int64 ns, from ``time`` until the client took the copy, -1
         where that is unknown; None: unknown for all.
+    :param bodies: row → its body, or at least the first 64 bytes of it; empty where it is unknown.
+        The engine calls it for the first few messages that it cannot read, before it calls the
+        driver again. None: unknown for all.
     """
 
     consumer: NDArray[np.int32]
@@ -262,6 +267,7 @@ class Received:
     order: NDArray[np.int64]
     flags: NDArray[np.int8]
     lag: NDArray[np.int64] | None = None
+    bodies: Callable[[int], bytes] | None = None
 
 
 class Joined(NamedTuple):

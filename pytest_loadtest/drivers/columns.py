@@ -5,7 +5,8 @@ A client library answers and delivers one message at a time; drivers return colu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -139,7 +140,37 @@ class ArrivedMessages:
             time=np.array(time, np.int64),
             order=np.array(groups, np.int64) if groups else np.zeros(count, np.int64),
             flags=flags,
+            bodies=payload.__getitem__,
         )
+
+
+def choose_received(received: Received, mask: NDArray[np.bool_]) -> Received:
+    """Return some of the messages."""
+    columns = {name: column[mask] for name, column in _columns(received).items()}
+    bodies = received.bodies
+    if bodies is None:
+        return Received(**columns)
+    rows = np.flatnonzero(mask)
+    return Received(**columns, bodies=lambda row: bodies(int(rows[row])))
+
+
+def join_received(parts: Sequence[Received]) -> Received | None:
+    """Concatenate arrivals; None if there are none. Of several parts no body is known."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    columns: dict[str, Any] = {}
+    for name in _columns(parts[0]):
+        columns[name] = np.concatenate([getattr(part, name) for part in parts])
+    return Received(**columns)
+
+
+def _columns(received: Received) -> dict[str, Any]:
+    """Return the columns by name; a lag that is unknown for all is left out."""
+    columns = {column.name: getattr(received, column.name) for column in fields(Received)}
+    del columns["bodies"]
+    if received.lag is None:
+        del columns["lag"]
+    return columns
 
 
 def positions_without_room(

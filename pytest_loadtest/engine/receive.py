@@ -14,6 +14,7 @@ import numpy as np
 
 from pytest_loadtest.engine.order import DueOrder, OrderCheck
 from pytest_loadtest.engine.progress import TimelyCounts, take_p99
+from pytest_loadtest.engine.strays import KeptMessage, KeptMessages
 from pytest_loadtest.message.envelope import CORRUPT, OURS, decode_heads
 from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.message.samples import Flag
@@ -137,6 +138,7 @@ class Inbox:
         place: EnvelopePlace = IN_BODY,
     ) -> None:
         self._place = place
+        self._strays = KeptMessages(place)
         self._sizes = None if pool is None else SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
         self._driver = driver
@@ -195,6 +197,14 @@ class Inbox:
     def repeats(self) -> int:
         """Number of the phase's received copies that may be second copies."""
         return self._order.repeats
+
+    def take_strays(self) -> list[KeptMessage]:
+        """Return the first foreign and corrupt messages since the last call."""
+        strays = []
+        for message in self._strays.take():
+            consumer = int(self._consumers[message.consumer])
+            strays.append(message._replace(consumer=consumer))
+        return strays
 
     def note_pause(self, begin: int, end: int) -> None:
         """Note a time in which the worker may have looked at no connection, ns."""
@@ -268,24 +278,30 @@ class Inbox:
         # Others' arrivals are removed first: the checks that follow index their tables by stream,
         # bucket and sequence.
         order = received.order
-        current = self._current(heads)
+        current = self._current(received, heads)
         if current is not None:
             columns = {name: column[current] for name, column in columns.items()}
             order = order[current]
         self.counts.received += len(order)
         if not len(order):
             return None
-        self.counts.redelivered += int(np.count_nonzero(columns["flags"] & _REDELIVERED))
         self._complete(columns, order)
+        if np.count_nonzero(columns["flags"]):
+            flags = columns["flags"]
+            self.counts.redelivered += int(np.count_nonzero(flags & _REDELIVERED))
+            damaged = np.flatnonzero(flags & _CORRUPT)
+            if current is not None:
+                damaged = np.flatnonzero(current)[damaged]
+            self._strays.note("corrupt", received, damaged)
         # Samples have the consumer's index; the checks needed its place, because a consumer that
         # joins again begins a new order.
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns
 
-    def _current(self, heads: Heads) -> NDArray[np.bool_] | None:
+    def _current(self, received: Received, heads: Heads) -> NDArray[np.bool_] | None:
         """Return a mask of the rows of this run and phase, None if all are.
 
-        The others are counted by their kind.
+        The others are counted by their kind, and the first of them kept.
         """
         # the envelope's stream number is unsigned
         beyond = heads.stream.view(np.uint32) >= len(self._first)
@@ -297,13 +313,16 @@ class Inbox:
         ours = (heads.kind == OURS) & ~beyond
         stream = np.where(ours, heads.stream, 0)
         current: NDArray[np.bool_] = ours & (heads.seq >= self._first[stream])
-        own = int(np.count_nonzero(ours))
-        corrupt = int(np.count_nonzero(heads.kind == CORRUPT))
-        self.counts.stragglers += own - int(np.count_nonzero(current))
-        self.counts.corrupt += corrupt
+        is_corrupt = heads.kind == CORRUPT
+        corrupt = np.flatnonzero(is_corrupt)
         # foreign: also an envelope with this run's nonce and a stream number that the run does not
         # have
-        self.counts.foreign += len(stream) - corrupt - own
+        foreign = np.flatnonzero(~(ours | is_corrupt))
+        self.counts.stragglers += int(np.count_nonzero(ours & ~current))
+        self.counts.corrupt += len(corrupt)
+        self.counts.foreign += len(foreign)
+        self._strays.note("foreign", received, foreign)
+        self._strays.note("corrupt", received, corrupt)
         return current
 
     def _complete(self, columns: Columns, order: NDArray[np.int64]) -> None:

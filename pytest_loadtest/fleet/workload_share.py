@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers.base import DriverContext, Joined
+from pytest_loadtest.drivers.base import DriverContext, Joined, NamedTopics
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.send import Setup
+from pytest_loadtest.engine.tap import Tap, tap_context, tapped_topics
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.messages import PhaseFinished
 from pytest_loadtest.fleet.sample_transfer import SampleTransfer
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.message.streams import stream_column, stream_list
 from pytest_loadtest.metrics.histogram import document, histogram
+from pytest_loadtest.metrics.strays import Stray, printable
 from pytest_loadtest.plan.connecting import connect_record, connect_times, connection_numbers
 from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.model import choose_client
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
 
 
 class WorkloadShare:
-    """One worker's share of one workload."""
+    """One worker's share of one workload.
+
+    :ivar drivers: that of the load, and that of a tap.
+    """
 
     def __init__(self, assigned: WorkloadAssignment, clock: Clock) -> None:
         profile = assigned.profile
@@ -69,6 +74,12 @@ class WorkloadShare:
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
+        self.drivers = [self.driver]
+        self._tap: Tap | None = None
+        if assigned.topology.tapped:
+            tap = make_driver(tap_context(context))
+            self._tap = Tap(tap, self.pool.place, assigned.nonce)
+            self.drivers.append(tap)
         self._recorder: Recorder | None = None
         # Foreign, corrupt and straggling messages up to the last phase's end.
         self._counted = (0, 0, 0)
@@ -94,6 +105,8 @@ class WorkloadShare:
         connections = topology.topics * topology.subscriptions * assigned.opened
         with self._connecting("consumers", numbers, connections, meet, idle):
             self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
+        if self._tap is not None:
+            self._tap.open(tapped_topics(assigned.topology, consumers))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
         """Connect the producers and make the engine.
@@ -125,6 +138,7 @@ class WorkloadShare:
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
                 received=None if self._route is None else self._route.received,
+                tap=self._tap,
             )
         )
 
@@ -242,6 +256,7 @@ class WorkloadShare:
             "foreign": counts.foreign - before[0],
             "corrupt": counts.corrupt - before[1],
             "stragglers": counts.stragglers - before[2],
+            "strays": [asdict(stray) for stray in self._strays()],
             "evidence": {
                 "cpu": evidence.cpu,
                 "stalled": evidence.stalled,
@@ -251,6 +266,33 @@ class WorkloadShare:
                 "pauses": {**pauses, "late": self.engine.sender.late.document()},
             },
         }
+
+    def _strays(self) -> list[Stray]:
+        """Return the first foreign and corrupt messages since the last phase's end.
+
+        Their times are those of the clock.
+        """
+        kept = self.engine.inbox.take_strays()
+        if not kept:
+            return []
+        topology = self.assigned.topology
+        outputs: tuple[str, ...] = ()
+        if isinstance(self.driver, NamedTopics):
+            outputs = self.driver.topic_names().outputs
+        each = len(outputs) // topology.topics
+        strays = []
+        for kind, at, consumer, size, beginning in kept:
+            topic = topology.topic_of_consumer(consumer)
+            names = outputs[topic * each : (topic + 1) * each]
+            stray = Stray(
+                kind=kind,
+                at=at,
+                topic=" or ".join(names) or f"topic {topic}",
+                size=size,
+                beginning=None if beginning is None else printable(beginning),
+            )
+            strays.append(stray)
+        return strays
 
     def abandon(self) -> None:
         """Keep the samples gathered so far."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.offering import PlannedLoad, PlannedWindow
     from pytest_loadtest.metrics.pauses import Pauses
+    from pytest_loadtest.metrics.strays import Stray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,7 @@ class Expected:
     :param outputs: the deliveries due for each message on each subscription: above 1 only through a
         service.
     :param selective: the service chooses which messages have an output: none is known to be lost.
+    :param tapped: messages are also recorded on their way to a service.
     :param ordered: order is judged.
     :param publish_acks: an acknowledgement means that the target has the message.
     :param buckets: names of the size buckets.
@@ -96,6 +98,7 @@ class Expected:
     planned: PlannedLoad | None = None
     outputs: int = 1
     selective: bool = False
+    tapped: bool = False
     planned_windows: tuple[PlannedWindow, ...] = field(init=False, repr=False, compare=False)
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)
@@ -221,6 +224,7 @@ class Recorded:
     :param latencies: the times until connections were up (``connect``), subscriptions confirmed
         (``subscribe``) and lost connections established again (``reconnect``).
     :param opening: the opening of connections, if it was paced or the run has nothing else.
+    :param strays: the first foreign and corrupt messages.
     """
 
     foreign: int | None = 0
@@ -229,6 +233,7 @@ class Recorded:
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
     opening: Opening | None = None
     clocks: tuple[HostTime, ...] = ()
+    strays: tuple[Stray, ...] = ()
 
 
 @record

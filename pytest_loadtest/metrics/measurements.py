@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.offering import OfferedWindow
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
+    from pytest_loadtest.metrics.strays import Stray
     from pytest_loadtest.metrics.time_slices import OverTime, SlicedStats
 
 
@@ -245,6 +246,7 @@ class Measurements:
     :param outputs: the deliveries due for each message on each subscription.
     :param answered: deliveries of acknowledged messages that came, if a service chooses which
         messages have an output; otherwise None.
+    :param tapped: the run has a tap on the input of a service.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
         without values, or that does not apply to the run, is missing.
@@ -278,6 +280,7 @@ class Measurements:
     :param backlog: None unless a backlog was built and its drain seen.
     :param offering: the planned and the offered load; empty if the plan is unknown, and for a
         stage.
+    :param strays: the first foreign and corrupt messages.
     """
 
     duration: int
@@ -312,6 +315,8 @@ class Measurements:
     offering: tuple[OfferedWindow, ...] = ()
     outputs: int = 1
     answered: int | None = None
+    tapped: bool = False
+    strays: tuple[Stray, ...] = ()
 
     @property
     def fan_out(self) -> int:

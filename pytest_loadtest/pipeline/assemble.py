@@ -91,6 +91,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         outputs=run.outputs,
         answered=answered,
+        tapped=run.tapped,
         counts=counts,
         bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
         latencies={
@@ -115,6 +116,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         broadcasts=run.broadcasts,
         opening=recorded.opening,
         clocks=recorded.clocks,
+        strays=recorded.strays,
         within_hosts=run.count_within_hosts(
             lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])
         ),

@@ -32,6 +32,7 @@ from pytest_loadtest.metrics.expected import Expected, Opening, Recorded, Worker
 from pytest_loadtest.metrics.measurements import Counts, Measurements, Series
 from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.sizes import TASK_ROWS
+from pytest_loadtest.metrics.strays import Stray, first_strays
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
 from pytest_loadtest.plan.connecting import connected_in_time
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 # The most tasks, which then have more rows.
 TASKS = 512
+# The kinds of samples that are counted, and those that are compared with what a tap has received.
+COUNTED = ("sent", "received", "broadcast")
+TAPPED = ("received", "tap")
 
 
 class SampleFile(NamedTuple):
@@ -204,8 +208,10 @@ def _stream_numbers(
     return column
 
 
-def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
-    """Return the sample files, sent and received, in groups that one worker reads each.
+def tasks(
+    folder: RunFolder, kinds: Collection[str] = COUNTED
+) -> tuple[tuple[SampleFile, ...], ...]:
+    """Return the sample files of these kinds in groups that one worker reads each.
 
     Groups have similar numbers of rows. A group is a time slice of the run: the rows of a message,
     and of its neighbours, are in the same group, so that thousands of slow streams do not shuffle a
@@ -214,13 +220,14 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the
     work.
     """
-    total = sum(folder.files.values())
+    files = {path: rows for path, rows in folder.files.items() if path.split("/")[0] in kinds}
+    total = sum(files.values())
     many = min(-(-total // TASK_ROWS), TASKS)
     numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
-    for file in _in_time(folder.files):
-        rows = folder.files[file]
+    for file in _in_time(files):
+        rows = files[file]
         number = 0
         if total:
             middle = before + rows // 2
@@ -271,6 +278,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         subscriptions=described.subscriptions,
         outputs=described.outputs,
         selective=described.selective,
+        tapped=described.tapped,
         ordered=described.ordered,
         publish_acks=described.publish_acks,
         buckets=described.buckets,
@@ -344,6 +352,8 @@ def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
             raise ValueError(
                 f"version {version} is not {MANIFEST_VERSION}, the one this release reads"
             )
+        # Older releases had no taps.
+        manifest.setdefault("tap", {"rows": 0, "files": []})
         if manifest["clean"] is not True:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
@@ -375,6 +385,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
     corrupt = 0
     workers = []
     opening: dict[str, list[Histogram]] = {}
+    strays = []
     for worker, manifest in manifests.items():
         with _reading(place, worker):
             workers.append(_evidence(worker, manifest["evidence"]))
@@ -382,6 +393,9 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
             corrupt += int(manifest["corrupt"])
             for kind, document in manifest["opening"].items():
                 opening.setdefault(kind, []).append(histogram.of_document(document))
+            for document in manifest.get("strays", ()):
+                stray = Stray(**document)
+                strays.append(replace(stray, at=stray.at - described.start))
 
     times = {}
     for kind, parts in opening.items():
@@ -400,6 +414,7 @@ def _recorded(place: str, manifests: Mapping[str, Any], described: RunFile) -> R
         latencies={kind: times[kind] for kind in times if kind in COUNTED_LATENCIES},
         opening=opening_of(place, described, manifests, times),
         clocks=tuple(clocks),
+        strays=first_strays(strays),
     )
 
 

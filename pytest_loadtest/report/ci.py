@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
+from pytest_loadtest.report.arrival_facts import where_table
 from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.comparison_markdown import section_lines
 from pytest_loadtest.report.document import OUTCOMES
@@ -33,6 +34,7 @@ from pytest_loadtest.report.sections import (
     scale_of,
     worst_first,
 )
+from pytest_loadtest.report.strays import stray_tables
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.report.terminal import ALWAYS, COLUMNS, ROWS, latency_rows
 from pytest_loadtest.values.quantities import format_rate
@@ -123,6 +125,9 @@ def _details(document: RunDocument) -> Iterator[str]:
     yield from _objectives(document)
     if document.measurements is not None:
         yield from _latencies(document.measurements)
+        for table in stray_tables(document.measurements):
+            yield ""
+            yield from markdown_lines(table)
     if document.comparison is not None:
         yield from _comparison(document.comparison)
     yield f"\nResults: {code(document.results)}"
@@ -167,6 +172,9 @@ def _latencies(measured: MeasurementsSection) -> Iterator[str]:
         rows.append((ROWS[key].strip(), *percentiles(measured.latencies.get(key), *COLUMNS)))
     yield ""
     yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), rows=rows))
+    if (where := where_table(measured)) is not None:
+        yield f"\n{where.caption}:\n"
+        yield from markdown_lines(where)
 
 
 def workflow_commands(

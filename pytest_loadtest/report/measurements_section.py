@@ -18,6 +18,7 @@ from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.metrics.full_windows import FullWindows  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.metrics.measurements import Lost  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.metrics.silent import Silent  # noqa: TC001 - pydantic looks it up
+from pytest_loadtest.metrics.strays import Stray  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.values.fields import Count, Number, Positive  # noqa: TC001 - as above
 from pytest_loadtest.values.records import record
 
@@ -297,6 +298,9 @@ class MeasurementsSection:
     otherwise null"""
     outputs: Count = 1
     """deliveries due for each message on each subscription: above 1 only through a service"""
+    strays: tuple[Stray, ...] = ()
+    """the first three foreign and the first three corrupt messages of the run, but for those that
+    came at the wrong subscription; empty in stages"""
 
     @property
     def fan_out(self) -> int:

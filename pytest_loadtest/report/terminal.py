@@ -14,6 +14,7 @@ from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts,
 from pytest_loadtest.report.document import MISSES_FIRST
 from pytest_loadtest.report.margins import bound_text, margin_text, tightest_first
 from pytest_loadtest.report.sections import cause, known_of, mark
+from pytest_loadtest.report.strays import stray_facts
 from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.values.quantities import (
     SECOND,
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import FindingEntry
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
-ROWS = {metric.key: "  " * metric.indented + metric.label for metric in LATENCIES.values()}
+ROWS = {
+    metric.key: "  " * metric.indented + metric.label
+    for metric in LATENCIES.values()
+    if not metric.route_part
+}
 """The first cell of each row in a table of latencies, by the key in results."""
 ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
 """The latencies that have a row for every run, measured or not."""
@@ -384,6 +389,7 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         received += f" ({exact(measured.count('duplicatesOfResent'))} of resent messages)"
     wrong = _listed(counts, ("outOfOrder", "foreign", "corrupt"))
     yield f"  in         {due}, {received}, {wrong}{checked}"
+    yield from sections.labelled(stray_facts(measured))
     yield from _silent(measured)
     ranges = map(_range_text, measured.lost[:MOST_RANGES])
     yield from sections.labelled(sections.continued("lost", ranges))

@@ -15,7 +15,9 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
 from pytest_loadtest.message import envelope, payloads
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.samples import Status
+from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -179,6 +181,7 @@ class Rig:
             self.acks.append(acks)
         if (received := self.driver.take()) is not None:
             self.received.append(received)
+            _check_bodies(received, begun=self.pool.place.carrier is Carrier.BODY)
 
     def has_acked(self, count: int) -> bool:
         """Return true if at least so many messages were acked."""
@@ -407,6 +410,24 @@ def expect_received(r: Rig, place: int, burst: Burst, ordered: bool) -> None:
         assert np.all((intended == seq + FIRST_INTENDED) | (intended == -1)), (
             f"stream {stream}: intended time was not carried"
         )
+
+
+def _check_bodies(received: Received, *, begun: bool) -> None:
+    """Check the bodies of the first and the last message that a driver has just returned.
+
+    :param begun: they begin with the head.
+    """
+    if received.bodies is None:
+        return
+    for row in {0, len(received.size) - 1}:
+        body = received.bodies(row)
+        known = len(body)
+        size = int(received.size[row])
+        assert known in (0, size) or BEGINNING <= known <= size, (
+            f"bodies({row}) has {known} bytes of {size}, expected at least {BEGINNING}"
+        )
+        head = received.heads[row].tobytes()[:known]
+        assert not begun or body.startswith(head), f"the head of bodies({row}) is not {head!r}"
 
 
 def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[str, type]) -> None:

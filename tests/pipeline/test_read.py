@@ -53,6 +53,27 @@ def test_a_whole_run_is_read(folder: Path) -> None:
     assert whole.senders == {"gw0": range(0, 4, 2), "gw1": range(1, 4, 2)}
 
 
+def test_the_first_foreign_and_corrupt_messages_are_those_of_all_workers(folder: Path) -> None:
+    """Workers note instants of the clock; a manifest of an earlier release has none of them."""
+    start = make_run().start
+
+    def stray(kind: str, at: int) -> dict[str, Any]:
+        return {"kind": kind, "at": start + at, "topic": "t", "size": 9, "beginning": "hello"}
+
+    firsts = [stray("foreign", at) for at in (-3, 8, 9)]
+    edit(folder / "gw0.manifest.json", lambda manifest: manifest.update(strays=firsts))
+    others = [stray("foreign", 7), stray("corrupt", 1)]
+    edit(folder / "gw1.manifest.json", lambda manifest: manifest.update(strays=others))
+    found = read.load_run(folder).recorded.strays
+    assert [(stray.kind, stray.at) for stray in found] == [
+        ("foreign", -3), ("foreign", 7), ("foreign", 8), ("corrupt", 1)
+    ]  # fmt: skip
+    assert found[0].beginning == "hello"
+    firsts[0].pop("topic")
+    edit(folder / "gw0.manifest.json", lambda manifest: manifest.update(strays=firsts))
+    assert_no_data(folder, "gw0.manifest.json", "topic")
+
+
 def test_a_file_being_written_is_ignored(folder: Path) -> None:
     """A killed worker leaves one; whether its samples are complete is the manifest's to say."""
     before = read.tasks(read.load_run(folder))

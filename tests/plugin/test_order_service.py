@@ -112,6 +112,59 @@ def test_what_the_service_loses_and_doubles_is_counted_exactly(
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
 
 
+VISITED = """\
+import sys
+import paho.mqtt.client as mqtt
+import pytest
+
+@pytest.fixture
+def orders(load_service):
+    return load_service([sys.executable, {service!r}, "--url", "{{url}}"], ready="ready")
+
+@pytest.mark.load("orders", live=True)
+def test_orders(load, orders):
+    load.begin()
+    load.wait("1s")
+    visitor = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    visitor.connect("127.0.0.1", {port})
+    visitor.loop_start()
+    damaged = b'{{"order": {{"ref": "~lt1~UEwB' + b"A" * 39 + b'"}}}}'
+    for body in (b"theirs \\x1b[31m<b>", damaged):
+        visitor.publish("shop/confirmed/2", body, qos=1).wait_for_publish(60)
+    visitor.disconnect()
+    load.finish().assert_slo()
+"""
+
+
+@pytest.mark.parametrize("client", ["native", "library"])
+def test_the_first_bytes_of_messages_that_cannot_be_read_are_reported(
+    project: Project, url: str, client: str
+) -> None:
+    write(project, url, client=client)
+    text = (project.path / "profiles" / "orders.yaml").read_text()
+    project.write("profiles/orders.yaml", text.replace("slo: {", "slo: {foreign: 1, corrupt: 1, "))
+    service = str(EXAMPLE / "orders_mqtt.py")
+    port = url.rpartition(":")[2]
+    project.write("test_orders.py", VISITED.format(service=service, port=port))
+    finished = project.run("-n2")
+    assert finished.ret == 0, finished.out
+    measured = finished.documents["test_orders"]["measurements"]
+    assert (measured["counts"]["foreign"], measured["counts"]["corrupt"]) == (1, 1)
+    foreign, corrupt = measured["strays"]
+    assert 0 < foreign.pop("at") <= corrupt.pop("at")
+    assert foreign == {
+        "kind": "foreign",
+        "topic": "shop/confirmed/2",
+        "size": 15,
+        "beginning": r"theirs \x1b[31m<b>",
+    }
+    assert corrupt["beginning"].startswith('{"order": {"ref": "~lt1~UEwBAAAA')
+    assert "\x1b" not in finished.out
+    assert r"foreign on shop/confirmed/2, 15 B: theirs \x1b[31m<b>; corrupt on" in finished.out
+    (page,) = project.path.rglob("*.html")
+    assert r"theirs \x1b[31m&lt;b&gt;" in page.read_text()
+
+
 OUTSIDE = pytest.mark.parametrize("envelope", ["properties", "correlationData"])
 
 

@@ -216,6 +216,10 @@ generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
     counts = judged.measurements.counts
     report("counts", counts)
     assert counts.foreign == 50
+    strays = judged.measurements.strays
+    assert [(stray.kind, stray.size) for stray in strays] == [("foreign", 128)] * 3
+    assert all(stray.beginning and stray.beginning.startswith(r"PL\x01") for stray in strays)
+    assert all(stray.topic.startswith("loadtest/") for stray in strays)
     assert (counts.offered, counts.acked, counts.received, counts.lost, counts.duplicates) == (
         300,
         300,

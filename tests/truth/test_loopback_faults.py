@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -200,6 +201,13 @@ def test_every_fault_is_counted_to_the_message(bench: Bench, report: Report) -> 
     assert counts.corrupt == sum(2 if seq in doubled else 1 for seq in (head | body) - lost)
     assert counts.out_of_order == len(late)
     assert counts.foreign == 0
+    strays = judged.measurements.strays
+    assert {(stray.kind, stray.topic, stray.size) for stray in strays} == {
+        ("corrupt", "topic 0", 128)
+    }
+    # Messages 699, 899 and 1399; only the body of the second is damaged.
+    intact = ast.literal_eval(f"b'{strays[1].beginning}'")
+    assert len(intact) == 64 and int.from_bytes(intact[16:24], "little") == 899
     assert judged.outcome is Outcome.MISSED
     assert {"loss", "corrupt", "outOfOrder"} <= set(judged.missed())
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined, Received
+from pytest_loadtest.drivers.columns import choose_received, join_received
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 _JOIN_BELOW = (
     1 << 15
 )  # bytes; frames with a smaller average size are joined before they are decoded
-_COLUMNS = ("consumer", "heads", "size", "time", "order", "flags", "lag")
 
 
 class RelayConsumers:
@@ -87,6 +88,8 @@ class RelayConsumers:
 
     def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
         """Return the relay's numbers of these subscriptions, 32 bits."""
+        if self._context.tap:
+            return np.full(len(subscription), frames.TAP)
         # On an existing topic the number depends on the nonce, so
         # that runs do not share a subscription.
         if self._context.topology.name is None:
@@ -165,18 +168,16 @@ class RelayConsumers:
     def _divide(self, received: Received) -> None:
         paused = self._paused.take(received.consumer)
         if paused.any():
-            self._held.append(_choose(received, paused))
-            received = _choose(received, ~paused)
+            self._held.append(choose_received(received, paused))
+            received = choose_received(received, ~paused)
         if len(received.time):
             self._arrived.append(received)
 
     def take(self) -> Received | None:
         self._decode()
-        if not self._arrived:
-            return None
         arrived = self._arrived
         self._arrived = []
-        return _join(arrived)
+        return join_received(arrived)
 
 
 def read_deliveries(
@@ -211,7 +212,18 @@ def read_deliveries(
         lag=np.repeat(np.array(lags, np.int64), counts),
         order=np.zeros(sum(counts), np.int64),
         flags=flags,
+        bodies=partial(_body, messages),
     )
+
+
+def _body(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.uint8]]], row: int) -> bytes:
+    """Return the body of a message. :param parts: sizes and bodies of some frames."""
+    for sizes, payload in parts:
+        if row < len(sizes):
+            start = int(sizes[:row].sum())
+            return payload[start : start + int(sizes[row])].tobytes()
+        row -= len(sizes)
+    raise IndexError(row)
 
 
 def _heads(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -249,16 +261,3 @@ def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
     ]
     return np.where(whole, np.int8(0), np.int8(Flag.CORRUPT))
-
-
-def _choose(received: Received, mask: NDArray[np.bool_]) -> Received:
-    return Received(*(getattr(received, name)[mask] for name in _COLUMNS))
-
-
-def _join(parts: Sequence[Received]) -> Received:
-    if len(parts) == 1:
-        return parts[0]
-    columns: dict[str, Any] = {}
-    for name in _COLUMNS:
-        columns[name] = np.concatenate([getattr(part, name) for part in parts])
-    return Received(**columns)

@@ -23,6 +23,7 @@ from pytest_loadtest.report.html.blocks import (
 )
 from pytest_loadtest.report.html.charts import TITLES
 from pytest_loadtest.report.sections import STAGE_HEAD, part_table, percentiles, stage_cells
+from pytest_loadtest.report.strays import stray_tables
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.report.terminal import (
     ALWAYS,
@@ -80,6 +81,8 @@ def latency_facts(document: RunDocument) -> Iterator[Block]:
     if measured is None:
         yield absent("latency", "the run broke before anything could be measured")
         return
+    if (where := arrival_facts.where_table(measured)) is not None:
+        yield where
     yield Fold("Latencies", [_table(measured)])
     for _, text in sections.delay_facts(measured):
         yield Paragraph(text)
@@ -90,7 +93,7 @@ def latency_facts(document: RunDocument) -> Iterator[Block]:
         *arrival_facts.broker_time_facts(measured, routed=document.profile.route is not None),
     )
     for label, text in facts:
-        named = label in ("at target", "incidents")
+        named = label in ("at target", "incidents", "where")
         yield Paragraph(f"{label}: {text}" if named else text)
 
 
@@ -139,6 +142,7 @@ def messages_chapter(document: RunDocument) -> Iterator[Block]:
         yield Fold("Rates and counts", [_rate_table(measured), counts])
         if silent := sections.silent_text(measured):
             yield Paragraph(f"Nothing arrived of {silent}.", "missed")
+        yield from stray_tables(measured)
         yield from _lost_ranges(measured.lost)
 
 

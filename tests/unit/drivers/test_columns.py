@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.drivers.columns import AnswerColumns, ArrivedMessages, positions_without_room
+from pytest_loadtest.drivers.columns import (
+    AnswerColumns,
+    ArrivedMessages,
+    choose_received,
+    join_received,
+    positions_without_room,
+)
 from pytest_loadtest.message.samples import Status
 
 STREAMS = 6
@@ -107,3 +113,19 @@ def test_short_messages_have_padded_heads() -> None:
         [10, 10],
     )
     assert arrived.take() is None
+
+
+def test_bodies_of_received_messages_are_known() -> None:
+    """Also of those that are chosen; of joined parts none is."""
+    arrived = ArrivedMessages()
+    arrived.add(3, 7, [b"a", b"b" * 100, b"c"])
+    received = arrived.take()
+    assert received is not None and received.bodies is not None
+    assert list(map(received.bodies, range(3))) == [b"a", b"b" * 100, b"c"]
+    chosen = choose_received(received, np.array([False, True, True]))
+    assert chosen.bodies is not None and chosen.size.tolist() == [100, 1]
+    assert list(map(chosen.bodies, range(2))) == [b"b" * 100, b"c"]
+    joined = join_received([received, chosen])
+    assert joined is not None and joined.bodies is None
+    assert joined.size.tolist() == [1, 100, 1, 100, 1]
+    assert joined.lag is None

@@ -449,6 +449,31 @@ def test_a_payload_of_another_size_is_corrupt(
     assert len(cut) > 100 or changed == -900
 
 
+def test_the_first_foreign_and_corrupt_messages_are_kept_with_their_consumers() -> None:
+    """Those of another run or stream, with a damaged head, and ours with a damaged body."""
+    made, post = inbox(0)
+    copies = [
+        Copy(),
+        Copy(whose="foreign", latency=3),
+        Copy(place=1, stream=STREAMS, latency=2),
+        Copy(seq=1, more=4, latency=5),
+        Copy(place=1, whose="corrupt", latency=4),
+    ]
+    post.received = replace(taken(copies, 0), bodies=[b"%d" % n for n in range(5)].__getitem__)
+    made.collect()
+    strays = sorted(made.take_strays(), key=lambda stray: stray.beginning or b"")
+    own = intended(Copy(seq=1), 0)
+    assert strays == [
+        ("foreign", intended(Copy(), 0) + 3, 7, 64, b"1"),
+        ("foreign", START + 2, 5, 64, b"2"),
+        ("corrupt", own + 5, 7, 68, b"3"),
+        ("corrupt", intended(Copy(), 0) + 4, 5, 64, b"4"),
+    ]
+    assert (made.counts.foreign, made.counts.corrupt) == (2, 1)
+    collected(made, post, [Copy(seq=2)], 0)
+    assert made.take_strays() == []
+
+
 def received(*offsets: int) -> Received:
     n = len(offsets)
     return Received(

@@ -74,6 +74,37 @@ class _Damages(NullDriver):
         return received
 
 
+class _KnowsBodies(NullDriver):
+    """:param body: head → the body, as the driver knows it."""
+
+    def __init__(self, context, body, **options):
+        super().__init__(context, **options)
+        self._body = body
+
+    def take(self):
+        received = super().take()
+        if received is None:
+            return None
+        heads = [head.tobytes() for head in received.heads]
+        return replace(received, bodies=lambda row: self._body(heads[row]))
+
+
+def test_a_driver_may_know_bodies():
+    """Whole, or their first 64 bytes; or not all of them."""
+    for size in (128, 64, 0):
+        known = partial(_KnowsBodies, body=lambda head, size=size: head.ljust(128)[:size])
+        DRIVER_CHECKS[2](subject(known))
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [(lambda head: head, "has 32 bytes of"), (lambda head: b"x" * 64, "is not")],
+)
+def test_a_driver_that_knows_bodies_badly_fails(body, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        check_driver(subject(partial(_KnowsBodies, body=body)))
+
+
 class _ShortSize(NullDriver):
     def take(self):
         received = super().take()

@@ -40,6 +40,7 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         )
         self._producers = NativeMqttProducers(context, self._options)
         self._arrivals = ArrivalColumns(
+            self._options.version,
             checksum=context.checksum,
             place=context.received_place,
             outputs=output_numbers(context),

@@ -5,7 +5,7 @@ Messages go to the consumers, acknowledgements to the producers, other packets t
 
 from __future__ import annotations
 
-from itertools import compress
+from itertools import chain, compress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     the number of its output topic.
     """
 
+    _Read = tuple[NativeConnection, bytes, int, int]
+    """A connection, what it has read, when that arrived, and its lag; ns."""
+    _Waiting = tuple[int, int, int, Arrival]
+    """A message: number of its connection, instant and lag in ns, the rest."""
     _Decoded = tuple[
         int,
         Sequence[Message],
@@ -73,7 +77,7 @@ class Inbound:
     def __init__(self, version: int, arrivals: ArrivalColumns) -> None:
         self._version = version
         self._arrivals = arrivals
-        self._reads: list[tuple[NativeConnection, bytes, int, int]] = []
+        self._reads: list[_Read] = []
         self._last: tuple[bytes, _Decoded] = b"", (0, [], [], [], [], b"", [], [])
 
     def add(self, connection: NativeConnection, data: bytes, arrived: int, lag: int) -> None:
@@ -88,6 +92,8 @@ class Inbound:
         """Decode the reads since the last call, and write their acknowledgements."""
         reads = self._reads
         self._reads = []
+        if reads:
+            self._arrivals.keep(reads)
         for connection, read, time, lag in reads:
             decoded = self._decode_read(connection, read)
             if decoded is None:
@@ -127,8 +133,10 @@ class Inbound:
             # after each read would take quadratic time.
             connection.rest += read
             if len(connection.rest) < connection.needed:
+                self._arrivals.joined[id(read)] = b""
                 return None
             data = bytes(connection.rest)
+            self._arrivals.joined[id(read)] = data
         last, decoded = self._last
         try:
             if data != last:
@@ -228,6 +236,8 @@ def _releases(connection: NativeConnection, answers: Sequence[Answer], time: int
 _NOWHERE: Final = -1  # place of a consumer that has none yet
 _REDELIVERED = int(Flag.REDELIVERED)
 _CORRUPT = int(Flag.CORRUPT)
+_KEPT: Final = 64
+"""Lists of reads that are kept until messages are taken, at most."""
 _FLAG_BITS: Final = 8
 """Bits of an arrival's flags; the number of its output topic is above them. A member of its own
 would cost every message of every run."""
@@ -238,6 +248,7 @@ class ArrivalColumns:
 
     Messages of a consumer without a place wait until it has one.
 
+    :param version: version of the protocol.
     :param checksum: verify the checksum of bodies.
     :param place: the place of the envelope.
     :param outputs: the number of each topic among those of its consumers; empty if they have one.
@@ -245,20 +256,33 @@ class ArrivalColumns:
 
     def __init__(
         self,
+        version: int,
         *,
         checksum: bool,
         place: EnvelopePlace = IN_BODY,
         outputs: Mapping[bytes, int] | None = None,
     ) -> None:
+        self._version = version
         self._checksum = checksum
         self._place = place
         self._in_body = place.carrier is Carrier.BODY
         self._tokens = body_tokens(place)
         self._values = PropertyReader(place.carrier) if place.outside else None
         self._outputs = outputs
-        self._waiting: list[
-            tuple[int, int, int, Arrival]
-        ] = []  # number of the connection, instant and lag in ns
+        self._waiting: list[_Waiting] = []
+        # Only reads are kept, not the body of each message: for the few bodies that the engine
+        # looks at they are decoded again.
+        self._kept: list[Sequence[_Read]] = []
+        self.joined: dict[int, bytes] = {}
+        """A read that begins within a packet, by its identity → the whole packet and what follows;
+        empty if the packet is not complete.
+        """
+        self._taken: tuple[Sequence[_Waiting], Sequence[Sequence[_Read]], Mapping[int, bytes]] = (
+            [],
+            [],
+            {},
+        )
+        self._bodies = self._body
         self._places = np.full(0, _NOWHERE, np.int32)  # by number of the connection
 
     def assign_place(self, number: int, place: int) -> None:
@@ -271,6 +295,14 @@ class ArrivalColumns:
             self._places = np.append(
                 self._places, np.full(2 * number + 64 - len(self._places), _NOWHERE, np.int32)
             )
+
+    def keep(self, reads: Sequence[_Read]) -> None:
+        """Keep reads until their messages are taken."""
+        # Before load begins nothing may be taken for minutes.
+        if len(self._kept) == _KEPT:
+            self._kept = []
+            self.joined = {}
+        self._kept.append(reads)
 
     def make_arrivals(self, data: bytes, messages: Sequence[Message], used: int) -> list[Arrival]:
         """Return the arrivals of these messages in ``data``.
@@ -326,7 +358,8 @@ class ArrivalColumns:
             if not placed.any():
                 return None
             place = place[placed]
-            _, time, lag, arrivals = zip(*compress(waiting, placed), strict=True)
+            waiting = list(compress(waiting, placed))
+            _, time, lag, arrivals = zip(*waiting, strict=True)
         size, heads, marks = zip(*arrivals, strict=True)
         order = np.zeros(len(place), np.int64)
         if self._outputs:
@@ -335,6 +368,10 @@ class ArrivalColumns:
             flags = (numbered & ((1 << _FLAG_BITS) - 1)).astype(np.int8)
         else:
             flags = np.array(marks, np.int8)
+        self._taken = waiting, self._kept, self.joined
+        self._kept = []
+        if self.joined:
+            self.joined = {}
         return Received(
             consumer=place,
             heads=self._heads(heads),
@@ -343,7 +380,30 @@ class ArrivalColumns:
             order=order,
             flags=flags,
             lag=np.array(lag, np.int64),
+            bodies=self._bodies,
         )
+
+    def _body(self, row: int) -> bytes:
+        """Return the body of a message that was taken; empty if its read was not kept."""
+        waiting, kept, joined = self._taken
+        number, time, _, wanted = waiting[row]
+        # Of equal messages in a read this is the one with as many before it.
+        before = waiting[:row].count(waiting[row])
+        for connection, read, arrived, _ in chain.from_iterable(kept):
+            if (connection.number, arrived) != (number, time):
+                continue
+            data = joined.get(id(read), read)
+            try:
+                used, messages, *_ = read_packets(data, self._version)
+            except MalformedPacket:
+                continue
+            arrivals = self.make_arrivals(data, messages, used)
+            found = [n for n, arrival in enumerate(arrivals) if arrival == wanted]
+            if before < len(found):
+                *_, start, end = messages[found[before]]
+                return data[start:end]
+            before -= len(found)
+        return b""
 
     def _heads(self, heads: Sequence[bytes]) -> NDArray[np.uint8]:
         """Return envelopes as a column.

@@ -20,10 +20,10 @@ import numpy as np
 from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.message.carried import carried_heads
-from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.route import PROPERTY, Carrier
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.values.quantities import MILLISECOND
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.drivers.base import DriverContext
 
-    Copy = tuple[int, int, bytes, int, int, int]
-    """Place of the consumer, time of arrival, what has the envelope, size, order, flags.
+    Copy = tuple[int, int, bytes, int, int, int, bytes]
+    """Place of the consumer, time of arrival, what has the envelope, size, order, flags, and the
+    first bytes of the body.
 
     See :class:`~pytest_loadtest.drivers.base.Received`."""
 
@@ -243,7 +244,7 @@ def topic_order(topics: Sequence[str], *, keyed: bool) -> Callable[[Any], int]:
 
 def received_columns(copies: Sequence[Copy], carrier: Carrier = Carrier.BODY) -> Received:
     """Return at least one message as columns."""
-    place, time, values, size, order, flags = zip(*copies, strict=True)
+    place, time, values, size, order, flags, bodies = zip(*copies, strict=True)
     return Received(
         consumer=np.array(place, np.int32),
         heads=carried_heads(carrier, values),
@@ -251,6 +252,7 @@ def received_columns(copies: Sequence[Copy], carrier: Carrier = Carrier.BODY) ->
         time=np.array(time, np.int64),
         order=np.array(order, np.int64),
         flags=np.array(flags, np.int8),
+        bodies=bodies.__getitem__,
     )
 
 
@@ -337,6 +339,8 @@ class PulsarConsumer:
                     continue
             now = clock()
             data = message.data()
+            # Not the whole body: before load begins nothing may take messages for minutes.
+            beginning = data[:BEGINNING]
             flags = _REDELIVERED if message.redelivery_count() else 0
             if checksum and not body_ok(data):
                 flags |= _CORRUPT
@@ -345,8 +349,9 @@ class PulsarConsumer:
             elif tokens is not None:
                 value = tokens.digits(data, 0, len(data))
             else:
-                value = data[:HEAD]
-            append((place, now, value, len(data), order(message) if order else 0, flags))
+                value = beginning
+            group = order(message) if order else 0
+            append((place, now, value, len(data), group, flags, beginning))
             # acknowledge() is synchronous, but returns at once, because
             # the client groups acknowledgements.
             acknowledge(message)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from pytest_loadtest.message.token import (
     decode_columns,
     decode_digits,
 )
+from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.wire.pulsar.batches import BatchReader
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -51,7 +53,8 @@ class Arrival(NamedTuple):
     :param messages: the number in the batch; 0: the entry is one message, not a batch.
     :param data: the decompressed payload.
     :param chosen: indexes of the messages in the batch to take; None: all.
-    :param value: of the property that has the envelope of a single message.
+    :param value: of the property that has the envelope of a single message; the first bytes of an
+        unreadable entry.
     """
 
     place: int
@@ -156,7 +159,29 @@ class ArrivalReader:
         if single:
             parts.append(self._read_single(came, single))
         parts += [self._read(came[number], number) for number in odd]
-        return _received(came, [part for part in parts if part.numbers])
+        received, which = _received(came, [part for part in parts if part.numbers])
+        return replace(received, bodies=partial(self._body, came, which))
+
+    def _body(self, came: Sequence[Arrival], which: NDArray[np.intp], row: int) -> bytes:
+        """Return the body of a message; of an unreadable entry its first bytes.
+
+        :param which: the number of the arrival of each message, ascending.
+        """
+        arrival = came[int(which[row])]
+        if arrival.data is self._damaged:
+            return arrival.value
+        data = memoryview(arrival.data)
+        if not arrival.messages:
+            return bytes(data[:BEGINNING])
+        try:
+            batch = self._reader.messages(data, arrival.messages)
+        except ProtocolError:
+            return bytes(data[:BEGINNING])
+        index = row - int(np.searchsorted(which, which[row]))
+        if arrival.chosen is not None:
+            index = int(arrival.chosen[index])
+        start = int(batch.starts[index])
+        return bytes(data[start : start + int(batch.sizes[index])])
 
     def _even(self, data: Buffer, count: int) -> int | None:
         try:
@@ -341,8 +366,10 @@ def _concatenated(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
-def _received(arrivals: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
-    """Join the parts and sort their messages by arrival.
+def _received(
+    arrivals: Sequence[Arrival], parts: Sequence[_Part]
+) -> tuple[Received, NDArray[np.intp]]:
+    """Join the parts and sort their messages by arrival; with the number of each one's arrival.
 
     If arrivals 0, 1 and 2 have two, one and three messages, and the first part has those of 0 and
     2, the second those of 1, then ``which`` is 0 0 2 2 2 1, and ``turn`` is 0 1 5 2 3 4.
@@ -373,21 +400,10 @@ def _received(arrivals: Sequence[Arrival], parts: Sequence[_Part]) -> Received:
             output = received.order[rows] >> OUTPUT_BITS << OUTPUT_BITS
             received.order[rows] = output | part.order
     if len(parts) == 1:
-        return received
+        return received, which
     turn = np.argsort(which, kind="stable")
-    return Received(
-        *(
-            getattr(received, name)[turn]
-            for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")
-        )
+    columns = (
+        getattr(received, name)[turn]
+        for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")
     )
-
-
-def join_received(parts: Sequence[Received]) -> Received | None:
-    """Concatenate arrivals; None if there are none."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    columns: dict[str, Any] = {}
-    for column in fields(Received):
-        columns[column.name] = np.concatenate([getattr(part, column.name) for part in parts])
-    return Received(**columns)
+    return Received(*columns), which[turn]

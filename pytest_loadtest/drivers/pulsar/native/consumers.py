@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Joined
+from pytest_loadtest.drivers.columns import join_received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import (
     Arrival,
     ArrivalReader,
     damaged_head,
-    join_received,
 )
 from pytest_loadtest.drivers.pulsar.native.link import join_failures
 from pytest_loadtest.drivers.pulsar.native.partition_consumer import (
@@ -27,6 +27,7 @@ from pytest_loadtest.drivers.pulsar.native.partition_consumer import (
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.route import PROPERTY
 from pytest_loadtest.message.samples import Flag
+from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar import compression
@@ -248,7 +249,10 @@ class NativeConsumers:
             # A damaged entry counts as corrupt, and is acknowledged
             # so that it is not delivered again.
             part.to_ack.append(where)
-            self._arrivals.append(Arrival(part.owner.place, now, lag, 0, flags, 0, self._damaged))
+            value = bytes(entry.body[:BEGINNING])
+            self._arrivals.append(
+                Arrival(part.owner.place, now, lag, 0, flags, 0, self._damaged, value=value)
+            )
         part.took(messages)
         self._unacked.add(part)
         if self._ack_at is None:
@@ -295,8 +299,8 @@ class NativeConsumers:
 
         if self._kept > _MOST_KEPT:
             columns = self._convert()
-            # Heads may be views of payloads, and the copy releases these.
-            self._columns.append(replace(columns, heads=columns.heads.copy()))
+            # Heads may be views of payloads, and the copy releases these, as do unknown bodies.
+            self._columns.append(replace(columns, heads=columns.heads.copy(), bodies=None))
 
     def _convert(self) -> Received:
         arrivals = self._arrivals

@@ -52,6 +52,9 @@ def test_decoded_deliveries_are_the_packed_messages(pool, numbers):
     assert received.lag is not None and received.lag.tolist() == [5] * len(numbers) + [-1] * len(
         numbers
     )
+    assert received.bodies is not None
+    last = received.bodies(len(received.size) - 1)
+    assert last[:16] == heads[-1, :16].tobytes() and len(last) == received.size[-1]
     assert (
         received.time.tolist() == [77] * len(numbers) + [78] * len(numbers)
         and not received.flags.any()
@@ -91,4 +94,6 @@ def test_tokens_of_templates_are_found_in_deliveries() -> None:
     )
     found = envelope.decode_heads(received.heads, received.size, 5)
     assert found.kind.tolist() == [envelope.OURS] * 3 + [envelope.FOREIGN]
+    assert received.bodies is not None
+    assert list(map(received.bodies, range(4))) == packed
     assert (found.stream[:3].tolist(), found.seq[:3].tolist()) == ([3, 1, 2], [7, 8, 9])

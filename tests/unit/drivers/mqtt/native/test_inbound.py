@@ -10,6 +10,7 @@ from mqtt_codec import PublishAnswer, encode
 
 from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
 from pytest_loadtest.drivers.mqtt.native.inbound import ArrivalColumns, Inbound
+from pytest_loadtest.message.route import parse_place
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.testing import FakeClock
 from pytest_loadtest.wire.mqtt import packets as p
@@ -46,7 +47,7 @@ class Rig:
     """Connections with their reads."""
 
     def __init__(self, connections: int) -> None:
-        self.clock, self.arrivals = FakeClock(1000), ArrivalColumns(checksum=False)
+        self.clock, self.arrivals = FakeClock(1000), ArrivalColumns(p.V5, checksum=False)
         self.inbound = Inbound(p.V5, self.arrivals)
         self.connections = [FakeConnection(number) for number in range(connections)]
         for number in range(connections):
@@ -202,10 +203,58 @@ def test_acknowledgements_are_written_before_a_packet_that_may_end_the_connectio
     assert written_before == [bytes([p.PUBACK << 4, 2, 0, 7])]
 
 
+def bodies(rig: Rig) -> list[bytes]:
+    received = rig.arrivals.take()
+    assert received is not None and received.bodies is not None
+    return list(map(received.bodies, range(len(received.size))))
+
+
+def test_bodies_of_taken_messages_are_known_however_they_were_read() -> None:
+    """Of equal messages each has its own; one may come in several reads, or as a second copy."""
+    rig = Rig(2)
+    same = b"s" * 32
+    data = message(same + b"1") + message(same + b"2") + message(b"") + message(b"z" * 500, 2, 9)
+    rig.read(0, data[:-300])
+    rig.read(1, message(b"other") * 2)
+    rig.inbound.settle()
+    first = [same + b"1", same + b"2", b"", b"other", b"other"]
+    assert bodies(rig) == first
+    rig.read(0, data[-300:] + message(b"z" * 500, 2, 9, dup=True) + message(b"last", 2, 8))
+    rig.inbound.settle()
+    assert bodies(rig) == [b"z" * 500, b"last"]
+    connection: Any = rig.connections[1]
+    for part in (data[:-400], data[-400:-300], data[-300:-1], data[-1:] + message(b"next")):
+        rig.inbound.add(connection, part, 5000, 10)
+    rig.inbound.settle()
+    assert bodies(rig) == [same + b"1", same + b"2", b"", b"z" * 500, b"next"]
+
+
+def test_of_reads_that_nothing_takes_only_the_latest_are_kept() -> None:
+    """The bodies of earlier ones are unknown; their other columns are not."""
+    rig = Rig(1)
+    for number in range(100):
+        rig.read(0, message(b"%d" % number))
+        rig.inbound.settle()
+    found = bodies(rig)
+    assert found[:64] == [b""] * 64
+    assert found[64:] == [b"%d" % number for number in range(64, 100)]
+
+
+def test_a_message_without_a_token_has_its_body() -> None:
+    rig = Rig(1)
+    rig.arrivals = ArrivalColumns(p.V5, checksum=False, place=parse_place("json:/ref"))
+    rig.inbound = Inbound(p.V5, rig.arrivals)
+    rig.arrivals.assign_place(0, 0)
+    texts = [b'{"a": 1}', b'{"b": 2}', b'{"c": 3}']
+    rig.read(0, b"".join(map(message, texts)))
+    rig.inbound.settle()
+    assert bodies(rig) == texts
+
+
 def test_messages_of_several_outputs_have_the_number_of_their_topic() -> None:
     """Order is judged for each of them; flags and held packet ids stay as they are."""
     rig = Rig(1)
-    rig.arrivals = ArrivalColumns(checksum=False, outputs={b"yes": 0, b"no": 1, b"maybe": 2})
+    rig.arrivals = ArrivalColumns(p.V5, checksum=False, outputs={b"yes": 0, b"no": 1, b"maybe": 2})
     rig.inbound = Inbound(p.V5, rig.arrivals)
     rig.arrivals.assign_place(0, 5)
     topics = ("yes", "no", "maybe", "no", "unknown")

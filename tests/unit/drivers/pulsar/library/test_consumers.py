@@ -50,6 +50,7 @@ def test_messages_become_columns_and_are_acknowledged() -> None:
     )
     got = received_by(PulsarConsumer(client, "consumer 0", context(clock=clock), None, gone.append))
     assert [bytes(row) for row in got.heads] == [b"\x01" * 32, b"\x02" * 5 + b"\0" * 27]
+    assert [got.bodies(row) for row in range(2)] == [b"\x01" * 40, b"\x02" * 5]
     assert [got.size.tolist(), got.time.tolist(), got.order.tolist(), got.flags.tolist()] == [
         [40, 5],
         [9, 9],

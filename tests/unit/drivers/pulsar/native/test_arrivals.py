@@ -174,9 +174,25 @@ def test_the_columns_are_those_of_reading_message_by_message(
     came: list[tuple[Arrival, list[Message] | None]], checksum: bool, keyed: bool
 ) -> None:
     """In any mixture: every message once, in order of arrival, with its entry's place, time, order and flags."""
-    assert rows(reader(checksum, keyed).columns([arrival for arrival, _ in came])) == naive(
-        came, checksum, keyed
+    found = reader(checksum, keyed).columns([arrival for arrival, _ in came])
+    assert rows(found) == naive(came, checksum, keyed)
+    bodies = []
+    for arrival, messages in came:
+        if messages is None:
+            bodies.append(bytes(arrival.data))
+        else:
+            bodies += [message.payload for message in messages]
+    assert found.bodies is not None
+    begin = [found.bodies(row)[:64] for row in range(len(found.size))]
+    assert begin == [body[:64] for body in bodies]
+
+
+def test_the_body_of_an_unreadable_entry_is_its_beginning() -> None:
+    found = reader().columns(
+        [Arrival(0, 1, -1, 0, 0, 0, DAMAGED, value=b"\x0e\x01"), Arrival(0, 1, -1, 0, 0, 0, b"y")]
     )
+    assert found.bodies is not None
+    assert [found.bodies(0), found.bodies(1)] == [b"\x0e\x01", b"y"]
 
 
 def test_a_later_message_with_other_metadata_is_read_correctly() -> None:
