@@ -13,6 +13,8 @@ from simulation.player import play
 from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, World
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from simulation.truth import Played
     from simulation.violation import Violation
 
@@ -458,3 +460,18 @@ def test_an_abort_without_a_reason_is_found(played: Played) -> None:
         run={**played.run, "aborted": {"reason": "endToEndLatency.p90"}},
     )
     assert "abort" in rules(check_truth(wrong))
+
+
+def test_a_load_that_is_aborted_within_its_first_window_has_no_data_in_windows(
+    tmp_path: Path,
+) -> None:
+    profile = simple(
+        testDuration="10s",
+        slo={"window": "8s", "endToEndLatency": {"p50": "10ms"}, "whole": {"sendDelay": {"max": "1s"}}},
+        abort={"endToEndLatency.p50": "100us", "for": "1s"},
+    )  # fmt: skip
+    aborted = play(World(seed=5, profile=profile), tmp_path)
+    assert rules(check_truth(aborted)) == set()
+    wrong = with_finding(aborted, "whole.sendDelay.max", outcome="no data")
+    assert rules(check_truth(wrong)) == {"no data"}
+    assert aborted.outcome == "missed"
