@@ -172,9 +172,10 @@ def draw(seed: int, without: Set[str] = frozenset()) -> World:
     features = _features(seed, without)
     target = _target(seed)
     # The latency of one message in a thousand, where the distribution is widest.
-    slowest = 10 * (target.up + target.store + target.down) / SECOND if tag == "calm" else None
+    latency = (target.up + target.store + target.down) / SECOND
+    slowest = 10 * latency if tag == "calm" else None
     names = _workload_names(seed, features)
-    loads = [draw_load(seed, name, features, slowest) for name in names]
+    loads = [draw_load(seed, name, features, latency, slowest) for name in names]
     hosts = _hosts(seed, tag, features)
     workers = _workers(seed, features, hosts)
     hosts = tuple(host for host in hosts if host.name in workers)

@@ -89,10 +89,12 @@ class Load:
         return any(not messages for _, messages in self.stages)
 
 
-def draw_load(seed: int, name: str, features: Features, slowest: float | None = None) -> Load:
+def draw_load(
+    seed: int, name: str, features: Features, latency: float, slowest: float | None = None
+) -> Load:
     """Draw a workload.
 
-    :param name: distinguishes the workloads of a world. :param slowest: seconds that a message takes in a calm world; None in others.
+    :param name: distinguishes the workloads of a world. :param latency: seconds that a message usually takes. :param slowest: seconds that a message takes in a calm world; None in others.
     """
     load = Load()
     _clients(load, features, dice(seed, name, "clients"))
@@ -105,6 +107,10 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
     _sizes(load, features, dice(seed, name, "sizes"))
     _rate(load, features, dice(seed, name, "rate"))
     _window(load, features, dice(seed, name, "window"), slowest)
+    if {"connects", "connect-rate"} <= set(features):
+        load.keys["driver"]["connectRate"] = _connect_rate(
+            load, latency, dice(seed, name, "rate of connections")
+        )
     if "stages" in features:
         _stages(load, features, dice(seed, name, "stages"))
     if "delays" in features:
@@ -372,6 +378,12 @@ def _search(load: Load, features: Features, die: Dice) -> None:
     load.messages = max(round(start / (load.size if unit else 1) * hold / SECOND), 1)
 
 
+def _connect_rate(load: Load, latency: float, die: Dice) -> float:
+    """Draw the rate of connections, half of the time so that all are due within a few of their latencies: then some come up too late."""
+    clients = load.topics * (load.producers + load.subscriptions * load.consumers)
+    return significant(clients / die.choice([die.between(0.02, 1), latency * die.between(0.3, 4)]))
+
+
 def _window(load: Load, features: Features, die: Dice, slowest: float | None) -> None:
     """Draw the messages that a stream may have in flight. :param slowest: seconds of a message that must never wait; None: it may."""
     driver: dict[str, Any] = {}
@@ -390,9 +402,6 @@ def _window(load: Load, features: Features, die: Dice, slowest: float | None) ->
         driver["acknowledged"] = False
     if "connects" in features:
         driver["connects"] = True
-    if {"connects", "connect-rate"} <= set(features):
-        clients = load.topics * (load.producers + load.subscriptions * load.consumers)
-        driver["connectRate"] = significant(clients / die.between(0.02, 1))
     if driver:
         load.keys["driver"] = driver
     if "short-send-delay" in features:

@@ -383,6 +383,10 @@ def _of_a_worker_alone(original: Function) -> Function:
     return mutated
 
 
+def _by_own_medians(original: Function) -> Function:
+    return lambda records: sum(original([record]) for record in records)
+
+
 DOUBLES: Final = (("fault: double",), ("fault: redeliver",))
 PAUSES: Final = (("fault: pause",),)
 OUTPUTS: Final = (("shape: several outputs",),)
@@ -460,6 +464,8 @@ MUTANTS: Final = (
         likely=(("shape: broadcast",),)),
     Mutant(name="delays are 5 ms shorter", source="more", place="metrics.expected:Expected.lateness", make=after(lambda late: late - 5_000_000),
         likely=(("shape: delays",),)),
+    Mutant(name="connections in time by the median of each worker", source="more", place="plan.connecting:connected_in_time", make=_by_own_medians,
+        likely=(("shape: connections at a rate", "shape: several workers"),)),
     Mutant(name="each worker connects at the whole rate", source="more", place="plan.connecting:connect_times", make=_of_a_worker_alone,
         likely=(("shape: connections at a rate", "shape: several workers"),)),
     # Outputs of a service.
