@@ -36,6 +36,11 @@ def rate_of(value: Any) -> float:
     return float(value.removesuffix("B/s")) if isinstance(value, str) else float(value)
 
 
+def share_of(text: str) -> float:
+    """Return a share of a profile: ``20%``."""
+    return float(text.removesuffix("%")) / 100
+
+
 @dataclass(frozen=True)
 class Piece:
     """A time in which the rate is constant, ns and per second."""

@@ -296,12 +296,13 @@ def _at_once(played: Played, facts: Facts) -> Facts:
     """Return the facts as if each copy that waited for its worker had come when its message was due."""
     copies = {}
     for key, found in facts.copies.items():
-        first = found[0]
         sent = facts.message(*key[:2])
-        if _came_in_a_stop(played, first):
-            earliest = min(sent.due or sent.intended, first.stamped or 0)
-            first = replace(first, stamped=earliest)
-        copies[key] = [first, *found[1:]]
+        firsts = found[: facts.outputs]
+        for place, first in enumerate(firsts):
+            if _came_in_a_stop(played, first):
+                earliest = min(sent.due or sent.intended, first.stamped or 0)
+                firsts[place] = replace(first, stamped=earliest)
+        copies[key] = [*firsts, *found[facts.outputs :]]
     return replace(facts, copies=copies)
 
 

@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import yaml
 
 from simulation.coverage import classes
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
 HASH_SEED: Final = "0"
 """PYTHONHASHSEED of every process that plays worlds."""
 LIMIT: Final = 300.0
-"""Seconds of real time after which a world is a violation of its own: a hundred times what one needs, as other processes may run."""
+"""Seconds of real time after which a world is a violation of its own: a hundred times what one needs, as other processes may run.
+
+Half of it in CPU time is one too. A process that has had less, and goes on, gets the same time again: others have the CPU.
+"""
+MOVES: Final = 1.0
+"""CPU seconds in this time of a process that goes on; one that waits for something that cannot happen has none."""
 SHRINKING: Final = 60.0
 """Seconds of real time for making one document smaller."""
 AGAIN: Final = 20
@@ -245,12 +251,17 @@ def open_files() -> int:
 
 @dataclass
 class Worker:
-    """One worker process."""
+    """One worker process.
+
+    :param begun: its CPU time when it got its job, seconds. :param used: the same when its deadline was last looked at.
+    """
 
     process: BaseProcess
     connection: Connection
     job: Job | None = None
     deadline: float = 0.0
+    begun: float = 0.0
+    used: float = 0.0
     done: int = 0
     files: int = 0
     blocks: int = 0
@@ -292,7 +303,7 @@ class Campaign:
                 continue
             if worker.connection in ready:
                 yield self._received(worker)
-            elif time.monotonic() < worker.deadline:
+            elif time.monotonic() < worker.deadline or self._goes_on(worker):
                 continue
             else:
                 yield self._failed(
@@ -301,6 +312,15 @@ class Campaign:
             if not worker.process.is_alive():
                 self._workers[number] = self._start()
             self._give(self._workers[number], waiting)
+
+    def _goes_on(self, worker: Worker) -> bool:
+        """Give the process of a job more time if others had the CPU."""
+        used = cpu_seconds(worker.process.pid)
+        before, worker.used = worker.used, used
+        if not is_starved(used - worker.begun, used - before, self.limit):
+            return False
+        worker.deadline = time.monotonic() + self.limit
+        return True
 
     def _received(self, worker: Worker) -> Report:
         try:
@@ -342,6 +362,7 @@ class Campaign:
         if worker.job is not None:
             allowed = SHRINKING if worker.job.rule else 0
             worker.deadline = time.monotonic() + self.limit + allowed
+            worker.begun = worker.used = cpu_seconds(worker.process.pid)
             worker.connection.send(worker.job)
 
     def _stop(self, worker: Worker) -> None:
@@ -350,6 +371,23 @@ class Campaign:
         if worker.process.is_alive():
             worker.process.kill()
         worker.process.join()
+
+
+def cpu_seconds(process: int | None) -> float:
+    """Return the CPU time that a process has used; 0 if it is gone."""
+    try:
+        times = psutil.Process(process).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def is_starved(used: float, lately: float, limit: float) -> bool:
+    """Return whether a job goes on, and has had too little of the CPU to be judged by its time.
+
+    :param used: CPU seconds of the job. :param lately: the same since its deadline was last looked at. :param limit: seconds of real time.
+    """
+    return lately >= MOVES and used < limit / 2
 
 
 def grown(worker: Worker, report: Report) -> Iterator[Outcome]:

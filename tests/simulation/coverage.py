@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.draw import FAULTS, LASTING, TAGS, TOGETHER
+from simulation.draw import FAULTS, LASTING, SERVICE_FAULTS, TAGS, TOGETHER
 from simulation.draw_objectives import COUNTS, LATENCIES, SHARES, STATISTICS
 from simulation.world import GENERATOR, SECOND, TARGET
 
@@ -79,6 +79,11 @@ def seconds_of(text: str) -> float:
     raise ValueError(text)
 
 
+def outputs(profile: Profile) -> Any:
+    """Return the outputs of a service for each input: a number, or a section if it chooses."""
+    return profile.get("route", {}).get("outputs", 1)
+
+
 def load_seconds(profile: Profile) -> float:
     """Return the length of the measured phase; 0 where the profile does not say it."""
     if "stages" in profile:
@@ -137,6 +142,12 @@ SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "generator limits": _has("generator"),
     "paired consumers": _has("pairConsumers"),
     "no objectives": lambda profile: not profile.get("slo"),
+    "route": _has("route"),
+    "envelope outside of the body": lambda profile: profile.get("route", {}).get("envelope") in ("properties", "correlationData"),
+    "envelope in JSON": lambda profile: str(profile.get("route", {}).get("envelope")).startswith("json:"),
+    "several outputs": lambda profile: isinstance(outputs(profile), int) and outputs(profile) > 1,
+    "chosen outputs": lambda profile: isinstance(outputs(profile), dict),
+    "several output topics": lambda profile: isinstance(profile.get("route", {}).get("output"), list),
 }  # fmt: skip
 
 
@@ -229,7 +240,7 @@ def expected(without: Collection[str] = ()) -> tuple[str, ...]:
     """Return all classes. :param without: names of classes that cannot come, without ``fault:`` and so on."""
     names = [f"tag: {tag}" for tag in TAGS]
     names += [f"at fault: {side}" for side in AT_FAULT]
-    names += [f"fault: {kind}" for kind in FAULTS]
+    names += [f"fault: {kind}" for kind in (*FAULTS, *SERVICE_FAULTS)]
     names += [f"shape: {name}" for name in (*SHAPES, *OF_WORLDS)]
     names += [f"metric: {name}" for name in (*LATENCIES, *COUNTS, *SHARES, "backlogDrain")]
     names += [f"statistic: {name}" for name in STATISTICS]
@@ -268,7 +279,7 @@ class Coverage:
         metrics = (*LATENCIES, *COUNTS, *SHARES)
         pairs = [
             (kind, metric)
-            for kind in FAULTS
+            for kind in (*FAULTS, *SERVICE_FAULTS)
             for metric in metrics
             if not {kind, metric} & set(without)
         ]
@@ -296,7 +307,8 @@ class Coverage:
         metrics = (*LATENCIES, *COUNTS, *SHARES)
         rows = [["fault", *(metric[:9] for metric in metrics)]]
         rows += [
-            [kind, *(str(self.pairs[kind, metric] or "·") for metric in metrics)] for kind in FAULTS
+            [kind, *(str(self.pairs[kind, metric] or "·") for metric in metrics)]
+            for kind in (*FAULTS, *SERVICE_FAULTS)
         ]
         return _aligned(rows)
 

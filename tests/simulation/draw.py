@@ -46,6 +46,8 @@ FEATURES: Final[dict[str, float]] = {
     "windows": 0.15, "drift": 0.06, "buckets": 0.5, "stage-objectives": 0.5, "tolerances": 0.4, "abort": 0.06, "generator-limits": 0.25,
     # Who makes it.
     "many-workers": 0.03, "workers": 0.45, "hosts": 0.5, "clocks": 0.4, "pair-consumers": 0.15,
+    # What is between producers and consumers.
+    "route": 0.17,
 }  # fmt: skip
 """Shape → share of the worlds that can have it."""
 
@@ -70,6 +72,7 @@ EXCLUDED_BY: Final[dict[str, Features]] = {
     "many-workers": ("several-workloads", "search", "many-streams", "long"),
     "pair-consumers": ("producer-only", "broadcast"),
     "connects": ("several-workloads", "search", "many-streams"),
+    "route": ("backlog", "producer-only", "broadcast", "bytes", "delays", "partitions", "checksum"),
 }
 """Shape → others that it cannot be combined with."""
 WITH: Final[dict[str, Features]] = {"long": ("hosts", "clocks")}
@@ -83,7 +86,18 @@ FAULTS: Final[dict[str, float]] = {
 }  # fmt: skip
 """Kind of fault → weight among those of its side."""
 
-SURVIVED: Final = tuple(kind for kind in FAULTS if kind not in ("hang", "counters", "kill"))
+SERVICE_FAULTS: Final[dict[str, float]] = {
+    "service-lose": 2.5, "service-double": 2, "service-slow": 2, "service-stall": 2, "service-death": 1.7,
+}  # fmt: skip
+"""The same of faults of a service under test, which are drawn apart."""
+OF_SERVICE: Final = 0.8
+"""Share of the worlds with a route and a fault of the target in which its service has one."""
+SERVICE_ALONE: Final = 0.6
+"""Share of these in which nothing else of the target is at fault."""
+
+SURVIVED: Final = tuple(
+    kind for kind in (*FAULTS, *SERVICE_FAULTS) if kind not in ("hang", "counters", "kill")
+)
 """Kinds of stormy worlds: a run survives and reports them."""
 OF_DELIVERIES: Final = (
     "lose-copy", "foreign", "misrouted", "slow-delivery", "no-delivery", "early-delivery", "redeliver", "double", "reorder",
@@ -126,7 +140,7 @@ SCENARIOS: Final = {"": 0.955, HIDDEN: 0.015, EXCUSED: 0.03}
 """Faults that are drawn together on purpose → share: some defects need both, and all else well."""
 
 LASTING: Final = (
-    "latency", "stall", "throttle", *_LATE, "cut-resend", "cut-lose", "restart", "forget",
+    "latency", "stall", "throttle", *_LATE, "cut-resend", "cut-lose", "restart", "forget", "service-stall", "service-death",
 )  # fmt: skip
 """Kinds that may last into the drain."""
 STRONG: Final = 0.15
@@ -174,7 +188,10 @@ def draw(seed: int, without: Set[str] = frozenset()) -> World:
     if "search" in features and tag != "calm":
         faults = (*faults, _limit(seed, loads[0], without))
     faults = tuple(fault for fault in faults if fault is not None)
-    scales = _scales(tag, target, faults)
+    if "route" in features:
+        target = replace(target, service=_service_time(seed, loads))
+        faults = drawn.with_service(faults)
+    scales = _scales(tag, target, faults, routed="route" in features)
     for number, load in enumerate(loads):
         Author(seed, f"workload {number}", load, features, scales).write()
     return World(
@@ -333,7 +350,9 @@ class _Faults:
             return tuple(sorted(kept, key=lambda fault: (fault.at, fault.kind)))
         die = dice(self._seed, "faults")
         sides = die.weighted(SIDES)
-        possible = SURVIVED if self._tag == "stormy" else tuple(FAULTS)
+        possible = tuple(FAULTS)
+        if self._tag == "stormy":
+            possible = tuple(kind for kind in FAULTS if kind in SURVIVED)
         impossible = {*self._impossible(), *self._without}
         kinds = [kind for kind in possible if KINDS[kind].side in sides and kind not in impossible]
         number = die.weighted({1: 0.45, 2: 0.25, 3: 0.15, 4: 0.08, 6: 0.05, 8: 0.02})
@@ -352,6 +371,22 @@ class _Faults:
             kind = die.weighted(weights)
             faults.append(self._fault(kind, dice(self._seed, "fault", index), strong))
         return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+    def with_service(self, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        """Return the faults with some of a service, if the target has any; often these alone."""
+        die = dice(self._seed, "service faults")
+        weights = {
+            kind: weight for kind, weight in SERVICE_FAULTS.items() if kind not in self._without
+        }
+        others = [fault for fault in faults if KINDS[fault.kind].side == TARGET]
+        if not others or not weights or not die.chance(OF_SERVICE):
+            return faults
+        kept = list(faults)
+        if die.chance(SERVICE_ALONE):
+            kept = [fault for fault in faults if fault not in others]
+        for _ in range(die.weighted({1: 0.5, 2: 0.35, 3: 0.15})):
+            kept.append(self._fault(die.weighted(weights), die, STRONG))
+        return tuple(sorted(kept, key=lambda fault: (fault.at, fault.kind)))
 
     def _scenario(self, name: str, die: Dice) -> list[Fault]:
         """Return the faults of a scenario."""
@@ -463,7 +498,7 @@ class _Faults:
                     round(die.between(3 * SECOND, 60 * SECOND)): 0.07,
                 }
             )
-        if kind in ("stall", "cut-resend", "cut-lose", "restart", "forget"):
+        if kind in ("stall", "cut-resend", "cut-lose", "restart", "forget", "service-stall"):
             return round(die.between(MS, min(self._length, 5 * SECOND)))
         if die.chance(0.15):
             return None
@@ -471,7 +506,13 @@ class _Faults:
 
     def _values(self, kind: str, die: Dice) -> dict[str, Any]:
         values: dict[str, Any] = {}
+        left_out = ""
+        if "nth" in KINDS[kind].values and "share" in KINDS[kind].values:
+            # The one that is left out.
+            left_out = die.choice(["nth", "share"])
         for name in KINDS[kind].values:
+            if name == left_out:
+                continue
             if name == "topics" and (self._load.topics < 2 or die.chance(0.5)):
                 continue
             if name == "late" and die.chance(0.5):
@@ -492,6 +533,7 @@ class _Faults:
             "every": lambda: round(die.between(MS, SECOND)),
             "subscription": lambda: die.randrange(load.subscriptions),
             "worker": lambda: die.randrange(len(self._workers)),
+            "nth": lambda: die.whole(2, max(load.messages // (load.topics * load.producers), 2)),
         }
         return draws[name]()
 
@@ -515,7 +557,14 @@ def _limit(seed: int, load: Load, without: Set[str]) -> Fault | None:
     )
 
 
-def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
+def _service_time(seed: int, loads: list[Load]) -> int:
+    """Return the median time of a service for an input, ns: so short that a stream never waits for long."""
+    busiest = max(load.highest / (load.topics * load.producers) for load in loads)
+    longest = min(0.02 * SECOND / busiest, 50 * MS)
+    return round(dice(seed, "service").between(20 * US, max(longest, 20 * US)))
+
+
+def _scales(tag: str, target: Target, faults: tuple[Fault, ...], *, routed: bool) -> Scales:
     delays: list[int] = []
     for fault in faults:
         if fault.kind != "counters":
@@ -528,9 +577,12 @@ def _scales(tag: str, target: Target, faults: tuple[Fault, ...]) -> Scales:
             "cut-lose",
             "restart",
             "forget",
+            "service-stall",
         ):
             delays.append(fault.duration or 0)
     latency = target.up + target.store + target.down
+    if routed:
+        latency = 2 * latency + target.service
     pauses = [fault.duration or 0 for fault in faults if fault.kind == "pause"]
     slowest = latency * math.exp(3.3 * target.spread) + 2 * MS
     between = (slowest, 0.8 * min(pauses, default=0))

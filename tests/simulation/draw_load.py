@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from simulation.dice import dice, significant, span
+from simulation.dice import dice, percent, significant, span
 from simulation.world import MS, SECOND
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_DELIVERIES: Final = 3_000
 """Deliveries of one world, warm-up left out: a world must cost well below a second."""
 MOST_BROADCAST: Final = 6_000
+MANY: Final = 300
+"""Messages of a calm world whose service chooses some: fewer leave its share open."""
 FEWEST: Final = 5
 """Messages of a calm world, and of its windows and stages with objectives: an objective in which none is due has no data."""
 MOST_CLIENTS: Final = 2_000
@@ -27,6 +29,11 @@ HEAD: Final = 32
 COMPACT_HEAD: Final = 16
 CHECKSUM: Final = 4
 MOST_RANGES: Final = 5
+JSON: Final = "json:/reference"
+CHOOSES: Final = 0.35
+"""Share of the services with one output for an input that choose the inputs."""
+SMALLEST_JSON: Final = 100
+"""Bytes of a body that has room for an envelope in JSON."""
 UNDER_WAY: Final = 0.1
 """Seconds: what was sent in them is not backlog but under way (docs/reference/profile.md)."""
 
@@ -37,7 +44,7 @@ class Load:
 
     :param keys: of the profile. :param duration: ns, of the measured phase, or of a step of a search. :param messages: due in it.
     :param stages: ``(duration, messages)`` of each. :param buckets: key of a size range → share of the messages.
-    :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``. :param drain: ns, ``drainTimeout``.
+    :param outputs: of a service, for each message. :param chosen: the share of the messages that have one. :param longest_delay: ns, of ``deliverAfter`` or ``deliverAt``. :param drain: ns, ``drainTimeout``.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +56,8 @@ class Load:
     producers: int = 1
     subscriptions: int = 1
     consumers: int = 1
+    outputs: int = 1
+    chosen: float = 1.0
     stages: list[tuple[int, float]] = field(default_factory=list)
     buckets: dict[str, float] = field(default_factory=dict)
     longest_delay: int = 0
@@ -61,7 +70,18 @@ class Load:
 
     @property
     def deliveries(self) -> int:
-        return self.messages * self.subscriptions
+        return self.messages * self.subscriptions * self.outputs
+
+    @property
+    def copies(self) -> int:
+        """Deliveries of a message, at least 1."""
+        return max(self.subscriptions, 1) * self.outputs
+
+    @property
+    def highest(self) -> float:
+        """Messages per second, in the last step that a search may have."""
+        limit = self.keys.get("search", {}).get("max", self.rate)
+        return float(limit)
 
     @property
     def pauses(self) -> bool:
@@ -76,6 +96,8 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
     """
     load = Load()
     _clients(load, features, dice(seed, name, "clients"))
+    if "route" in features:
+        _route(load, name, features, dice(seed, name, "route"))
     _amount(load, features, dice(seed, name, "amount"))
     if slowest is not None:
         # Of two messages, one may come before the time in which a throughput counts, and one after it.
@@ -89,6 +111,8 @@ def draw_load(seed: int, name: str, features: Features, slowest: float | None = 
         _delays(load, dice(seed, name, "delays"))
     if "skew" in features:
         _skew(load, features, dice(seed, name, "skew"))
+    if "route" in features:
+        _choose(load, features, dice(seed, name, "chosen"), calm=slowest is not None)
     return load
 
 
@@ -135,6 +159,43 @@ def _limit_clients(load: Load) -> None:
         load.topics = most
 
 
+def _route(load: Load, name: str, features: Features, die: Dice) -> None:
+    """Draw a service between the topics of producers and those of consumers."""
+    topics = name.replace(" ", "-")
+    route: dict[str, Any] = {"input": f"{topics}/in/{{topic}}", "output": f"{topics}/out/{{topic}}"}
+    places = ["body", "body", "properties", "correlationData"]
+    if not {"sizes", "skew"} & set(features):
+        places.append(JSON)
+    place = die.choice(places)
+    if place != "body":
+        route["envelope"] = place
+    load.outputs = die.weighted({1: 0.5, 2: 0.25, 3: 0.1, die.whole(4, 16): 0.15})
+    if load.outputs > 1:
+        route["outputs"] = load.outputs
+    if die.chance(0.3):
+        names = [f"{topics}/{kind}/{{topic}}" for kind in ("out", "late", "other")]
+        route["output"] = names[: die.randint(2, 3)]
+    load.keys["route"] = route
+
+
+def _choose(load: Load, features: Features, die: Dice, *, calm: bool) -> None:
+    """Let a service choose the inputs that have an output: in a calm world so many of so many messages that its share is certain."""
+    parts = {"windows", "drift", "stages", "buckets", "many-streams"}
+    is_sparse = load.messages < MANY or bool(parts & set(features))
+    impossible = load.outputs > 1 or "search" in features or (calm and is_sparse)
+    if impossible or not die.chance(CHOOSES):
+        return
+    load.chosen = die.uniform(0.3, 0.95) if calm else die.uniform(0.02, 0.98)
+    spread = math.sqrt(load.chosen * (1 - load.chosen) / load.messages)
+    within = spread * die.between(2, 40)
+    if calm:
+        within = 10 * spread + 0.05
+    load.keys["route"]["outputs"] = {
+        "share": percent(load.chosen),
+        "within": percent(min(max(within, 0.001), 0.99)),
+    }
+
+
 # How much, and how long.
 
 
@@ -151,7 +212,7 @@ def _amount(load: Load, features: Features, die: Dice) -> None:
             die.whole(10_000, 11_000): 0 if "small-window" in features else 0.013,
         }
     )
-    copies = max(load.subscriptions, 1)
+    copies = load.copies
     most = MOST_BROADCAST if "broadcast" in features else MOST_DELIVERIES
     if load.messages * copies > max(most, load.messages):
         load.messages = max(most // copies, 1)
@@ -196,6 +257,8 @@ def _sizes(load: Load, features: Features, die: Dice) -> None:
     size = min(max(size, least), most)
     if HEAD <= size < HEAD + tail:
         size = HEAD + tail
+    if load.keys.get("route", {}).get("envelope") == JSON:
+        size = max(size, SMALLEST_JSON)
     if die.chance(0.05):
         size = min(64 * 1024, most)
     load.size = size
@@ -254,7 +317,7 @@ def _count(load: Load, die: Dice) -> None:
             load.messages: 0.3,
         }
     )
-    copies = max(load.subscriptions, 1)
+    copies = load.copies
     load.messages = max(min(load.messages, MOST_DELIVERIES // copies), 1)
     rate = max(significant(load.rate), 0.05)
     load.duration = math.ceil(load.messages * SECOND / rate)
@@ -277,7 +340,7 @@ def _backlog(load: Load, die: Dice) -> None:
 
 def _search(load: Load, features: Features, die: Dice) -> None:
     """Draw a short search: its steps together send about as much as another world."""
-    copies = max(load.subscriptions, 1)
+    copies = load.copies
     most = max(MOST_DELIVERIES / copies / 8, 10)
     hold = die.choice([500, 1_000, 2_000]) * MS
     confirm = hold * die.choice([1, 2])

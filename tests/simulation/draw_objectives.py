@@ -38,7 +38,8 @@ SHARES: Final[dict[str, float]] = {"throughput": 3, "sent": 2, "connectRate": 6}
 COUNTED_BY: Final[dict[str, str]] = {
     "lose-acknowledged": "loss", "lose-copy": "loss", "forget": "loss", "reject": "failed", "lose-unanswered": "failed", "cut-lose": "failed",
     "double": "duplicates", "redeliver": "duplicates", "cut-resend": "duplicates", "restart": "duplicates", "corrupt-body": "corrupt",
-    "corrupt-head": "corrupt", "foreign": "foreign", "misrouted": "foreign",
+    "corrupt-head": "corrupt", "foreign": "foreign", "misrouted": "foreign", "service-lose": "loss", "service-death": "loss",
+    "service-double": "duplicates",
 }  # fmt: skip
 """Kind of fault → the metric that counts what it does."""
 
@@ -97,7 +98,7 @@ class Author:
             self._rise(slo)
         if "tolerances" in self._features or self._hides_a_stop():
             self._tolerate(slo)
-        if self._scales.calm and load.messages < FEW and "producer-only" not in self._features:
+        if self._scales.calm and load.messages < FEW and "throughput" in self._metrics():
             # Of few messages the last one, still under way at the end, is a large share.
             slo["throughput"] = percent(0.2)
         if "buckets" in self._features and load.buckets:
@@ -178,6 +179,9 @@ class Author:
                 absent.append("silent")
         if load.pauses:
             absent.append("deliveryGap")
+        if load.chosen < 1:
+            # A lost output cannot be told from one that was not chosen.
+            absent += ["loss", "throughput"]
         if "backlog" in features:
             candidates["backlogDrain"] = 30
         return {metric: weight for metric, weight in candidates.items() if metric not in absent}
@@ -213,7 +217,7 @@ class Author:
             return load.topics * (load.producers + load.subscriptions)
         if metric in ("publishLatency", "sendDelay", "broadcastCompletion", "broadcastSpread"):
             return messages
-        return messages * load.subscriptions
+        return messages * load.subscriptions * load.outputs * load.chosen
 
     # --- latencies
 
@@ -402,7 +406,8 @@ class Author:
     def _abort(self) -> None:
         load, die = self._load, self._die
         section: dict[str, Any] = {}
-        latency_possible = "bytes" not in self._features and "producer-only" not in self._features
+        latency_possible = not {"bytes", "producer-only"} & set(self._features)
+        latency_possible = latency_possible and load.chosen == 1
         if latency_possible and die.chance(0.7):
             statistic = die.choice(["p50", "p90", "p99"])
             section[f"endToEndLatency.{statistic}"] = span(

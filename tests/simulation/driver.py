@@ -14,7 +14,10 @@ from pytest_loadtest.drivers.base import Acks, DriverFacts, Joined, Received, Un
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds import BrokerStart, Client, Cost, CostRow, DriverKind, Scheme
 from pytest_loadtest.message import envelope
+from pytest_loadtest.message.carried import carried_heads, carried_values
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
 from simulation.target import FOREVER, Route, SimulatedTarget
@@ -77,12 +80,14 @@ class SimulatedSettings(ClientSettings):
         return ("without acknowledgements", "write driver.acknowledged: true")
 
 
+_ENVELOPES: Final = {"body": 0, "json": 0, "properties": 61, "correlationData": 35}
+"""Places of envelopes; a property and correlation data cost as much as with MQTT (docs/howto/test-a-service.md)."""
 KIND: Final = DriverKind(
     name="simulated",
     label="simulated",
     target="target",
     settings="simulation.driver:SimulatedSettings",
-    clients={"library": Client(driver="simulation.driver:SimulatedDriver")},
+    clients={"library": Client(driver="simulation.driver:SimulatedDriver", envelopes=_ENVELOPES)},
     costs={"simulated": CostRow(cost=Cost(produce=1, consume=1, broker=1, per_byte=0.0))},
     schemes={"simulated": Scheme(port=1)},
     brokers={"simulated": BrokerStart(ways={"process": "simulation.driver:start_target"})},
@@ -147,6 +152,7 @@ class SimulatedDriver:
         self._simulation = running()
         self.worker = int(context.worker[1:]) if context.worker[1:].isdecimal() else 0
         self._target = target()
+        self._tokens = context.token_reader()
         self._window = self._settings.max_pending_messages or FOREVER
         self._in_flight: dict[int, int] = {}  # stream → its messages without an answer
         self._emptied: dict[int, int] = {}  # stream → the time of its last answer
@@ -238,10 +244,11 @@ class SimulatedDriver:
 
     def _route(self) -> Route:
         topology = self._context.topology
-        return target().routes.setdefault(
-            self._context.run,
-            Route(topology.topics, topology.subscriptions, topology.consumers),
-        )
+        route = Route(topology.topics, topology.subscriptions, topology.consumers)
+        if self._context.route is not None:
+            service = self._target.service_of(self._context.route.input)
+            route.outputs, route.chosen, route.output_topics = service
+        return self._target.routes.setdefault(self._context.run, route)
 
     def attach(self, consumers: Sequence[int]) -> None:
         if len(consumers):
@@ -434,13 +441,24 @@ class SimulatedDriver:
                 flags[position] |= Flag.CORRUPT
         return Received(
             consumer=np.array([self._places[copy.consumer] for copy in copies], np.int32),
-            heads=np.stack([head for _, head in read]),
+            heads=self._carried(np.stack([head for _, head in read])),
             size=np.array([copy.size for copy in copies], np.int32),
             time=stamps,
-            order=np.zeros(len(copies), np.int64),
+            order=np.array([copy.output for copy in copies], np.int64),
             flags=flags,
             lag=np.maximum(taken - stamps, 0),
         )
+
+    def _carried(self, heads: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return envelopes as they are read where a service has written them."""
+        carrier = self._context.received_place.carrier
+        if self._tokens is not None:
+            bodies = [b'{"reference": "%b"}' % token for token in encode_tokens(heads)]
+            digits = [self._tokens.digits(body, 0, len(body)) for body in bodies]
+            return carried_heads(carrier, digits)
+        if carrier is Carrier.BODY:
+            return heads
+        return carried_heads(carrier, carried_values(carrier, heads))
 
     def _run_time(self, local: Any, true: int) -> int:
         """Return the time of the run's clock, as this worker estimates it, at an instant of true time."""

@@ -78,6 +78,31 @@ class Facts:
         return number
 
     @property
+    def outputs(self) -> int:
+        """The outputs due for each message and subscription: those of a service (docs/howto/test-a-service.md), or the message itself."""
+        number = self.profile.get("route", {}).get("outputs", 1)
+        return 1 if self.chooses else int(number)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a service chooses the messages that have an output: then nobody knows which were due, and those that came count."""
+        return isinstance(self.profile.get("route", {}).get("outputs"), dict)
+
+    @property
+    def answered(self) -> int:
+        """Deliveries of acknowledged messages that have an output."""
+        return sum(
+            (sent.stream, sent.seq, subscription) in self.copies
+            for sent in self.acked
+            for subscription in range(self.subscriptions)
+        )
+
+    @property
+    def fan_out(self) -> int:
+        """The deliveries due for each message."""
+        return self.subscriptions * self.outputs
+
+    @property
     def acknowledges(self) -> bool:
         return bool(self.profile["driver"].get("acknowledged", True))
 
@@ -90,10 +115,17 @@ class Facts:
         return None if self.offered is None else self.offered - len(self.messages)
 
     @property
+    def received(self) -> int:
+        """Deliveries that came: of several outputs of a message, which are not told apart, as many as are due."""
+        outputs = self.outputs
+        return sum(min(len(copies), outputs) for copies in self.copies.values())
+
+    @property
     def lost(self) -> int:
-        """Deliveries of acknowledged messages that did not come."""
+        """Deliveries of acknowledged messages that did not come; none of a service that chooses."""
+        due = 0 if self.chooses else self.outputs
         return sum(
-            (sent.stream, sent.seq, subscription) not in self.copies
+            max(due - len(self.copies.get((sent.stream, sent.seq, subscription), ())), 0)
             for sent in self.acked
             for subscription in range(self.subscriptions)
         )
@@ -102,9 +134,12 @@ class Facts:
         return self._by_message[stream, seq]
 
     def firsts(self) -> Iterator[tuple[Sent, Copy]]:
-        """Yield each delivery that came, with its first copy (docs/decisions/024)."""
+        """Yield each delivery that came, with its first copy (docs/decisions/024); of several outputs, the first ones."""
+        outputs = self.outputs
         for (stream, seq, _), copies in self.copies.items():
-            yield self._by_message[stream, seq], copies[0]
+            sent = self._by_message[stream, seq]
+            for copy in copies[:outputs]:
+                yield sent, copy
 
     def part(self, begin: int, end: int, bucket: str = "") -> Facts:
         """Return the facts about the messages due in a time, and in a size bucket. Times are ns after the phase's start."""

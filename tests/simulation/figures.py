@@ -85,7 +85,9 @@ def latencies(facts: Facts, metric: str) -> tuple[list[int], int | None]:
     }[metric]
     if metric in ("receiveLag", "earliness"):
         return values, 0
-    return values, None if offered is None else offered * facts.subscriptions - len(values)
+    if facts.chooses:
+        return values, 0
+    return values, None if offered is None else offered * facts.fan_out - len(values)
 
 
 def _broadcasts(facts: Facts, metric: str) -> tuple[list[int], int | None]:
@@ -129,9 +131,9 @@ OF_OTHERS: Final[dict[str, Callable[[Facts], tuple[list[int], int | None]]]] = {
 def silence(facts: Facts) -> tuple[int, int, int] | None:
     """Return silent pairs of topic and subscription, silent streams, and all pairs and streams with messages due; None: unknown.
 
-    Unknown where messages were dropped: then it is open which streams had some due.
+    Unknown where messages were dropped, or a service chooses: then it is open which streams had some due.
     """
-    if facts.dropped != 0:
+    if facts.dropped != 0 or facts.chooses:
         return None
     topics = facts.profile.get("topics", 1)
     due_streams = {sent.stream for sent in facts.messages}
@@ -255,12 +257,16 @@ def count(facts: Facts, metric: str) -> Count | None:
     if metric in COUNTS:
         return COUNTS[metric](facts)
     acked = len(facts.acked)
-    deliveries = acked * facts.subscriptions
+    deliveries = acked * facts.fan_out
+    if facts.chooses:
+        # Shares are those of what came (docs/howto/test-a-service.md).
+        deliveries = facts.received or deliveries
     offered = facts.offered or 0
     simple: dict[str, tuple[int | None, int]] = {
         "loss": (facts.lost, deliveries),
-        "duplicates": (sum(len(copies) - 1 for copies in facts.copies.values()), deliveries),
+        "duplicates": (sum(map(len, facts.copies.values())) - facts.received, deliveries),
         "failed": (len(facts.messages) - acked, offered),
+        "outputShare": (facts.answered, acked * facts.subscriptions),
         "dropped": (facts.dropped, offered),
     }
     number, base = simple.get(metric, (None, 0))
@@ -280,7 +286,10 @@ def _corrupt(facts: Facts) -> Count | None:
     if not is_whole or not facts.heads_settled:
         return None
     most = facts.damaged + facts.heads
-    return facts.damaged, most, len(facts.acked) * facts.subscriptions
+    base = len(facts.acked) * facts.fan_out
+    if facts.chooses:
+        base = facts.received or base
+    return facts.damaged, most, base
 
 
 def _sent_in_time(facts: Facts) -> Count | None:
@@ -323,18 +332,21 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
     begin, end = facts.begin + shift, facts.end + shift
     if whole is not None:
         begin = -math.inf
+    outputs = facts.outputs
     surely = maybe = 0
     for (stream, seq, _), copies in facts.copies.items():
         sent = facts.message(stream, seq)
         # The delay of a delayed message is subtracted.
         delay = 0 if sent.due is None else sent.due - sent.intended
         times = [(copy.stamped or 0) - delay for copy in copies]
-        surely += any(begin + slack <= time < end - slack for time in times)
-        maybe += any(begin - slack <= time < end + slack for time in times)
+        certain = sum(begin + slack <= time < end - slack for time in times)
+        possible = sum(begin - slack <= time < end + slack for time in times)
+        surely += min(certain, outputs)
+        maybe += min(possible, outputs)
     if unit == "ratio":
-        base = float((facts.offered or 0) * facts.subscriptions)
+        base = float((facts.offered or 0) * facts.fan_out)
     else:
-        base = facts.subscriptions * (facts.end - facts.begin) / 1e9
+        base = facts.fan_out * (facts.end - facts.begin) / 1e9
     return (surely / base, maybe / base) if base else None
 
 
@@ -369,9 +381,9 @@ def _causes(facts: Facts, metric: str, dropped: int) -> dict[str, tuple[int, int
     if metric == "publishLatency":
         causes["failed"] = (unanswered, offered)
     if metric in ("endToEndLatency", "lateness"):
-        undelivered = offered * facts.subscriptions - len(facts.copies)
-        causes["loss"] = (facts.lost, len(facts.acked) * facts.subscriptions)
-        is_rejected = undelivered > facts.lost + dropped * facts.subscriptions
+        undelivered = offered * facts.fan_out - facts.received
+        causes["loss"] = (facts.lost, len(facts.acked) * facts.fan_out)
+        is_rejected = undelivered > facts.lost + dropped * facts.fan_out
         causes["failed"] = (unanswered if is_rejected else 0, offered)
     return causes
 

@@ -135,9 +135,10 @@ def _margin_of_values(finding: Finding, other: Finding, played: Played, calm: Pl
         pairs = [(finding["tenths"][part], other["tenths"][part]) for part in ("first", "last")]
         return TICK if all(_is_close(*pair) for pair in pairs) else ""
     if finding["metric"] == "throughput":
-        subscriptions = (played.results or {})["measurements"]["subscriptions"]
+        measured = (played.results or {})["measurements"]
+        deliveries = max(measured["subscriptions"], 1) * measured.get("outputs", 1)
         counted = abs(finding["samples"] - other["samples"])
-        return EDGE if counted <= MESSAGES * max(subscriptions, 1) else ""
+        return EDGE if counted <= MESSAGES * deliveries else ""
     if finding["unit"] != "ns":
         return ""
     values = (finding["observed"], other["observed"])

@@ -361,6 +361,20 @@ def _one_rate(original: Function) -> Function:
     )
 
 
+def _of_one_output(original: Function) -> Function:
+    """Count as if one output were due for each input."""
+
+    def one(*arguments: Any, **keywords: Any) -> Any:
+        from pytest_loadtest.metrics.expected import Expected
+
+        single = [
+            replace(one, outputs=1) if isinstance(one, Expected) else one for one in arguments
+        ]
+        return original(*single, **keywords)
+
+    return one
+
+
 def _of_a_worker_alone(original: Function) -> Function:
     @wraps(original)
     def mutated(start: int, rate: float, numbers: Any) -> Any:
@@ -371,6 +385,7 @@ def _of_a_worker_alone(original: Function) -> Function:
 
 DOUBLES: Final = (("fault: double",), ("fault: redeliver",))
 PAUSES: Final = (("fault: pause",),)
+OUTPUTS: Final = (("shape: several outputs",),)
 SLOW: Final = (
     ("fault: latency",),
     ("fault: stall",),
@@ -447,6 +462,15 @@ MUTANTS: Final = (
         likely=(("shape: delays",),)),
     Mutant(name="each worker connects at the whole rate", source="more", place="plan.connecting:connect_times", make=_of_a_worker_alone,
         likely=(("shape: connections at a rate", "shape: several workers"),)),
+    # Outputs of a service.
+    Mutant(name="second outputs are duplicates", source="more", place="metrics.stats:_deliveries", make=_of_one_output, likely=OUTPUTS),
+    Mutant(name="latencies of first outputs alone", source="more", place="metrics.stats:_is_first", make=_of_one_output, likely=OUTPUTS),
+    Mutant(name="one output is due for each input", source="more", place="metrics.measurements:Measurements.fan_out",
+        make=instead(lambda self: self.subscriptions), likely=OUTPUTS),
+    Mutant(name="a share without its interval", source="more", place="verdict.shares:share_interval",
+        make=instead(lambda share, trials: (share, share)), likely=(("shape: chosen outputs",),)),
+    Mutant(name="order across output topics", source="more", place="engine.order:OrderCheck.late", make=before(lambda order: order * 0, 3),
+        likely=(("shape: several output topics",),)),
     # The drain and the search.
     Mutant(name="any answer of the target ends a drain", source="more", place="fleet.drain:Drain._nothing_can_come", make=_any_answer,
         likely=(("fault: slow-delivery",), ("fault: stall",), ("shape: delays",))),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import FINE, Due, rate_of, span_of
+from simulation.chosen import check_share, check_silence
 from simulation.connecting import check_connecting
 from simulation.coverage import objectives
 from simulation.facts import all_facts, has_key, median_shift, stages, true_offset
@@ -35,7 +37,7 @@ from simulation.world import MS, SECOND
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulation.facts import Facts
+    from simulation.facts import Delivery, Facts
     from simulation.truth import Played
 
 LOOK: Final = 1_200 * MS
@@ -240,7 +242,11 @@ def _drained(played: Played, facts: Facts) -> Iterator[Violation]:
         return
     if any(fault.kind == "counters" for fault in played.world.faults):
         return  # The broker's own answer that nothing is left was wrong.
-    came = {key for key, copies in facts.copies.items() if min(c.arrived for c in copies) <= end}
+    came = {
+        key
+        for key, copies in facts.copies.items()
+        if sum(copy.arrived <= end for copy in copies) >= facts.outputs
+    }
     late = set()
     for copy in facts.later:
         key = (copy.stream, copy.seq, copy.subscription)
@@ -262,7 +268,8 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     """Counts are equal."""
     shown = facts.results["measurements"]["counts"]
     acked = facts.acked
-    duplicates = {key: len(copies) - 1 for key, copies in facts.copies.items()}
+    outputs = facts.outputs
+    duplicates = {key: max(len(copies) - outputs, 0) for key, copies in facts.copies.items()}
     # The client reports with the answer how often it sent a message again.
     resent = {
         (sent.stream, sent.seq)
@@ -279,8 +286,8 @@ def _counts(facts: Facts) -> Iterator[Violation]:
     }
     if facts.subscriptions:
         true |= {
-            "received": len(facts.copies),
-            "lost": facts.lost,
+            "received": facts.received,
+            "lost": None if facts.chooses else facts.lost,
             "duplicates": sum(duplicates.values()),
             "duplicatesOfResent": sum(
                 number for key, number in duplicates.items() if key[:2] in resent
@@ -302,23 +309,30 @@ def _counts(facts: Facts) -> Iterator[Violation]:
 
 
 def _out_of_order(facts: Facts) -> int | None:
-    """Return the deliveries whose copies all came after a later message of their stream at their consumer; None: unknown."""
+    """Return the deliveries whose copies all came after a later message of their stream at their consumer, from the same topic.
+
+    Of several outputs as many count as are due less those in order. None: unknown.
+    """
     if any(sent.due is not None for sent in facts.messages):
         return None
-    highest: dict[tuple[int, int], int] = {}
-    late: dict[tuple[int, int, int], bool] = {}
+    highest: dict[tuple[int, int, int], int] = {}
+    punctual: Counter[Delivery] = Counter()
     every = [copy for copies in facts.copies.values() for copy in copies]
     for copy in sorted(every, key=lambda copy: (copy.taken or 0, copy.stamped or 0, copy.arrived)):
-        key = (copy.stream, copy.seq, copy.subscription)
-        before = highest.get((copy.consumer, copy.stream), -1)
-        late[key] = late.get(key, True) and copy.seq < before
-        highest[copy.consumer, copy.stream] = max(before, copy.seq)
-    return sum(late.values())
+        group = (copy.consumer, copy.stream, copy.output)
+        before = highest.get(group, -1)
+        punctual[copy.stream, copy.seq, copy.subscription] += copy.seq >= before
+        highest[group] = max(before, copy.seq)
+    outputs = facts.outputs
+    in_order = sum(min(number, outputs) for number in punctual.values())
+    return facts.received - in_order
 
 
 def _silent(facts: Facts) -> Iterator[Violation]:
     """Silent subscriptions and streams are those that had messages due and got none (docs/howto/read-a-verdict.md)."""
     shown, true = facts.results["measurements"]["silent"], silence(facts)
+    if facts.chooses and shown is not None:
+        yield from check_silence(facts, shown)
     if shown is None or true is None:
         return
     if (shown["pairs"], shown["streams"]) != true[:2]:
@@ -411,6 +425,8 @@ def _objectives(facts: Facts) -> Iterator[Violation]:
     yield from _implicit(facts)
     for finding in facts.results["verdict"]["findings"]:
         yield from _finding(facts, finding, slo)
+        if finding["metric"] == "outputShare":
+            yield from check_share(facts, finding)
     parts = stages(facts)
     for stage in profile.get("stages", ()):
         section = _stage(facts, stage["name"])
@@ -447,8 +463,16 @@ def _implicit(facts: Facts) -> Iterator[Violation]:
                 bounded.add((finding["metric"], "min", finding["unit"]))
     wanted = [("dropped", "max", ""), ("failed", "max", ""), ("sent", "min", "ratio")]
     if facts.subscriptions:
-        wanted += [(metric, "max", "") for metric in ("loss", "corrupt", "silent", "foreign")]
-        wanted.append(("throughput", "min", "ratio"))
+        wanted.append(("corrupt", "max", ""))
+        if facts.chooses:
+            # What a lost output would be is unknown, and which topics and streams should have some.
+            wanted += [
+                ("outputShare", side, unit) for side, unit in (("max", ""), ("min", "ratio"))
+            ]
+        else:
+            wanted += [("loss", "max", ""), ("silent", "max", ""), ("throughput", "min", "ratio")]
+        if "route" not in facts.profile:  # Others may use the topics of a service.
+            wanted.append(("foreign", "max", ""))
     if "connectRate" in facts.profile["driver"]:
         wanted.append(("connectRate", "min", "ratio"))
     if "window" in facts.profile.get("slo", {}):
@@ -657,7 +681,7 @@ def _foregone(facts: Facts, name: str) -> Iterator[Violation]:
         return
     late = sum(value > finding["maximum"] * (1 - RESOLUTION) for value in values) + never
     hold = facts.profile["search"].get("hold", "30s")
-    planned = facts.results["measurements"]["rate"] * span_of(hold) / 1e9 * facts.subscriptions
+    planned = facts.results["measurements"]["rate"] * span_of(hold) / 1e9 * facts.fan_out
     allowed = planned * (1 - float(finding["statistic"][1:]) / 100)
     if late + 1 < allowed:
         yield Violation(

@@ -29,7 +29,7 @@ SMALLEST_SPAN: Final = 100 * MS
 OPTIONAL: Final = (
     "abort", "generator", "pairConsumers", "skew", "keyDistributor", "partitionsPerTopic", "checksum", "useRandomizedPayloads",
     "randomBytesRatio", "payloadsPerBucket", "maxSendDelay", "drainTimeout", "warmupDuration", "seed", "backlogDrainRatio",
-    "consumerPerSubscription", "deliverAfter", "deliverAt", "messageSizeDistribution",
+    "consumerPerSubscription", "deliverAfter", "deliverAt", "messageSizeDistribution", "route",
 )  # fmt: skip
 """Keys of a profile that a simpler world may have no need of."""
 NUMBERS: Final = (
@@ -39,6 +39,7 @@ NUMBERS: Final = (
     "consumerPerSubscription",
     "partitionsPerTopic",
     "messages",
+    "outputs",
 )
 """Numbers that are halved; 1 is the smallest."""
 DURATIONS: Final = (
@@ -245,6 +246,18 @@ def _fewer_keys(world: World) -> Smaller:
     for key in profile.get("driver", {}):
         if key != "name":
             yield replace(world, profile=_without(profile, ("driver", key)))
+    route = profile.get("route", {})
+    for key in route:
+        if key not in ("input", "output"):
+            yield replace(world, profile=_without(profile, ("route", key)))
+    if isinstance(route.get("output"), list):
+        yield replace(world, profile={**profile, "route": {**route, "output": route["output"][0]}})
+    yield from _fewer_stages(world)
+
+
+def _fewer_stages(world: World) -> Smaller:
+    """Yield the world without each stage, and without each optional key of one."""
+    profile = world.profile
     stages = profile.get("stages", [])
     for index, stage in enumerate(stages):
         if len(stages) > 1:

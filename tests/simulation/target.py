@@ -11,6 +11,8 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from simulation.asked import share_of
+from simulation.coverage import workloads
 from simulation.draws import lognormal, uniform
 from simulation.truth import Copy, Sent, Truth
 from simulation.world import MS
@@ -48,12 +50,18 @@ class Route:
     """How a workload's messages travel.
 
     :param subscriptions: for each topic. :param consumers: in each subscription.
+    :param outputs: messages that a service sends for each that it gets; 0: there is none, and consumers get the messages themselves.
+    :param chosen: the share of the inputs for which it sends any.
+    :param output_topics: of each topic: an output comes on one of them.
     :param inboxes: by consumer that is connected: the driver that it belongs to.
     """
 
     topics: int
     subscriptions: int
     consumers: int
+    outputs: int = 0
+    chosen: float = 1.0
+    output_topics: int = 1
     inboxes: dict[int, Any] = field(default_factory=dict)
 
     def consumer(self, topic: int, subscription: int, stream: int) -> int | None:
@@ -97,6 +105,7 @@ class SimulatedTarget:
             key=lambda struck: struck.begin,
         )
         self._holds = sorted(self.faults("no-delivery"), key=lambda struck: struck.begin)
+        self._service_stalls = sorted(self.faults("service-stall"), key=lambda struck: struck.begin)
         for struck in self.faults("foreign"):
             self._send_foreign(struck)
 
@@ -110,16 +119,22 @@ class SimulatedTarget:
         """Return whether connections are down."""
         return any(begin <= now < end + RECONNECT for begin, end, _ in self._cuts)
 
-    def _striking(self, kind: str, at: int, topic: int, sent: Sent) -> list[Struck]:
-        """Return the faults of a kind that strike a message. :param at: when it is at the target."""
+    def _striking(self, kind: str, at: int, topic: int, sent: Sent, part: str = "") -> list[Struck]:
+        """Return the faults of a kind that strike a message.
+
+        :param at: when it is at the target. :param part: of several outputs, the name of one; the first has none.
+        """
         found: list[Struck] = []
         for struck in self._faults.get(kind, ()):
             if not struck.begin <= at < struck.end:
                 continue
             if topic not in struck.values.get("topics", (topic,)):
                 continue
+            nth = struck.values.get("nth", 1)
             share = struck.values.get("share", 1.0)
-            if uniform(self._seed, f"{kind} {struck.number}", sent.stream, sent.seq) < share:
+            key = f"{kind} {struck.number}{part}"
+            is_chosen = uniform(self._seed, key, sent.stream, sent.seq) < share
+            if is_chosen and (sent.seq + 1) % nth == 0:
                 found.append(struck)
         sent.struck.update((kind, struck.number) for struck in found)
         return found
@@ -225,44 +240,123 @@ class SimulatedTarget:
             sent.answered = answered
         self.truth.sent.append(sent)
         if stored < FOREVER and not self._striking("lose-acknowledged", stored, topic, sent):
-            self._deliver(run, route, sent, stored, head, due, is_doubled=is_doubled)
+            self._pass_on(run, route, sent, stored, head, due, is_doubled=is_doubled)
         return answered, sent.failed, sent.sends - 1
+
+    # --- a service under test
+
+    def service_of(self, name: str) -> tuple[int, float, int]:
+        """Return how many outputs a service sends, for which share of its inputs, and to how many topics.
+
+        :param name: of its input topics.
+        """
+        profiles = workloads(self._world)
+        route = next(one["route"] for one in profiles if one.get("route", {}).get("input") == name)
+        output = route["output"]
+        topics = len(output) if isinstance(output, list) else 1
+        outputs = route.get("outputs", 1)
+        if isinstance(outputs, dict):
+            return 1, share_of(outputs["share"]), topics
+        return outputs, 1.0, topics
+
+    def _pass_on(
+        self, run: str, route: Route, sent: Sent, stored: int, head: Any, due: int | None, *, is_doubled: bool
+    ) -> None:  # fmt: skip
+        """Deliver a stored message to its consumers, or to the service."""
+        if route.outputs:
+            self._serve(run, route, sent, stored, head, is_doubled=is_doubled)
+        else:
+            self._deliver(run, route, sent, stored, head, due, is_doubled=is_doubled)
+
+    def _serve(
+        self, run: str, route: Route, sent: Sent, stored: int, head: Any, *, is_doubled: bool
+    ) -> None:
+        """Let the service take an input, or both copies of one that was sent twice, and deliver its outputs."""
+        target, stream, seq = self._world.target, sent.stream, sent.seq
+        topic = stream % route.topics
+        number = 0
+        for came in (stored, stored + MS)[: 1 + is_doubled]:
+            done = self._handled(run, sent, topic, came)
+            outputs = route.outputs
+            if uniform(self._seed, "chosen", stream, seq) >= route.chosen:
+                outputs = 0
+            if done is None or self._striking("service-lose", came, topic, sent):
+                outputs = 0
+            if self._striking("service-double", came, topic, sent):
+                outputs *= 2
+            for _ in range(outputs):
+                part = f" output {number}" if number else ""
+                assert done is not None
+                done += self._took(target.up, f"output up{part}", stream, seq)
+                at = done + self._took(target.store, f"output store{part}", stream, seq)
+                at = self._in_order(("output", run, stream), self._stalled(at, topic, sent))
+                topics = uniform(self._seed, f"output topic{part}", stream, seq)
+                self._deliver(
+                    run, route, sent, at, head, None,
+                    is_doubled=False, part=part, output=int(topics * route.output_topics),
+                )  # fmt: skip
+                number += 1
+
+    def _handled(self, run: str, sent: Sent, topic: int, stored: int) -> int | None:
+        """Return when the service is done with an input; None if it ends before."""
+        target, stream, seq = self._world.target, sent.stream, sent.seq
+        came = stored + self._took(target.down, "service down", stream, seq)
+        took = self._took(target.service, "service", stream, seq)
+        for struck in self._striking("service-slow", came, topic, sent):
+            took += int(struck.values["by"])
+        busy = ("service", run, stream)
+        begin = max(came, self._last.get(busy, 0))
+        begin = self._after(self._service_stalls, begin, topic, sent)
+        done = self._after(self._service_stalls, begin + took, topic, sent)
+        for death in self.faults("service-death"):
+            if came < death.end and done >= death.begin:
+                sent.struck.add(("service-death", death.number))
+                return None
+        self._last[busy] = done
+        return done
 
     # --- copies
 
     def _deliver(
-        self, run: str, route: Route, sent: Sent, stored: int, head: Any, due: int | None, *, is_doubled: bool
+        self, run: str, route: Route, sent: Sent, stored: int, head: Any, due: int | None, *,
+        is_doubled: bool, part: str = "", output: int = 0,
     ) -> None:  # fmt: skip
+        """Deliver a message, or an output of a service.
+
+        :param part: the name of a further output. :param output: the output topic that it comes on.
+        """
         stream, seq = sent.stream, sent.seq
         topic = stream % route.topics
         damage = None
-        if self._striking("corrupt-head", stored, topic, sent):
+        if self._striking("corrupt-head", stored, topic, sent, part):
             damage = "head"
-        elif self._striking("corrupt-body", stored, topic, sent):
+        elif self._striking("corrupt-body", stored, topic, sent, part):
             damage = "body"
-        ready = self._ready(sent, topic, stored, due)
-        is_reordered = bool(self._striking("reorder", stored, topic, sent))
+        ready = self._ready(sent, topic, stored, due, part)
+        is_reordered = bool(self._striking("reorder", stored, topic, sent, part))
         skipped = {
             struck.values.get("subscription", 0) % route.subscriptions
-            for struck in self._striking("lose-copy", stored, topic, sent)
+            for struck in self._striking("lose-copy", stored, topic, sent, part)
         }
-        again = [(struck, True) for struck in self._striking("redeliver", stored, topic, sent)]
-        again += [(struck, False) for struck in self._striking("double", stored, topic, sent)]
-        is_misrouted = bool(self._striking("misrouted", stored, topic, sent))
+        again = [
+            (struck, True) for struck in self._striking("redeliver", stored, topic, sent, part)
+        ]
+        again += [(struck, False) for struck in self._striking("double", stored, topic, sent, part)]
+        is_misrouted = bool(self._striking("misrouted", stored, topic, sent, part))
         for subscription in range(route.subscriptions):
             if subscription in skipped:
                 continue
-            down = self._took(self._world.target.down, f"copy {subscription}", stream, seq)
+            down = self._took(self._world.target.down, f"copy {subscription}{part}", stream, seq)
             at = self._stalled(ready, topic, sent) + down
             if is_reordered:
                 at += REORDERED_BY
             elif due is None:
-                at = self._in_order((run, subscription, stream), at)
+                at = self._in_order((run, subscription, stream, output), at)
             if self._is_forgotten(stored, at):
                 continue
             copy = Copy(
                 worker=-1, consumer=-1, subscription=subscription, topic=topic, stream=stream, seq=seq, size=sent.size,
-                arrived=self._connected(at), damage=damage, run=run,
+                arrived=self._connected(at), damage=damage, run=run, output=output,
             )  # fmt: skip
             if is_misrouted:
                 copy = replace(copy, topic=(topic + 1) % route.topics, foreign=route.topics > 1)
@@ -278,10 +372,10 @@ class SimulatedTarget:
                     run, route, replace(copy, arrived=self._connected(at + MS)), stored, head
                 )
 
-    def _ready(self, sent: Sent, topic: int, stored: int, due: int | None) -> int:
+    def _ready(self, sent: Sent, topic: int, stored: int, due: int | None, part: str) -> int:
         """Return when copies of a message may leave the target."""
         ready = stored
-        for struck in self._striking("slow-delivery", stored, topic, sent):
+        for struck in self._striking("slow-delivery", stored, topic, sent, part):
             ready += int(struck.values["by"])
         if due is not None:
             for struck in self._striking("early-delivery", stored, topic, sent):

@@ -18,6 +18,7 @@ from simulation.campaign import (
     belongs,
     drawn,
     grown,
+    is_starved,
     text_of,
 )
 from simulation.draw import draw
@@ -67,6 +68,16 @@ def test_a_process_that_grows_is_a_violation(files: int, blocks: int, expected: 
     report = Report(job=Job(document={}), outcome="met", files=files, blocks=blocks)
     assert [rule for rule, _ in grown(worker(10, 100, 40), report)] == expected
     assert list(grown(worker(10, 100, 20), report)) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "lately", "starved"),
+    [(40, 40, True), (140, 30, True), (160, 20, False), (40, 0.2, False)],
+)
+def test_only_a_job_that_goes_on_without_cpu_gets_more_time(
+    used: float, lately: float, starved: bool
+) -> None:
+    assert is_starved(used, lately, limit=300) is starved
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from simulation.coverage import (
     objectives,
     workloads,
 )
-from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SURVIVED, draw
+from simulation.draw import EXCLUDED_BY, FAULTS, FEATURES, SERVICE_FAULTS, SURVIVED, draw
 from simulation.draw_load import FEWEST
-from simulation.world import KINDS, SECOND, World, world_from
+from simulation.world import KINDS, SECOND, TARGET, World, world_from
 
 SEEDS = range(1, 401)
 THOUSAND = range(1, 1 + ENOUGH)
@@ -40,6 +40,10 @@ def on_loopback(keys: Any) -> Any:
     if not isinstance(keys, dict):
         return keys
     plain = {key: on_loopback(value) for key, value in keys.items() if key not in CONNECTING}
+    if "route" in plain:
+        plain["route"].pop("envelope", None)
+        if isinstance(plain["route"]["output"], list):
+            plain["route"]["output"] = plain["route"]["output"][0]
     if "driver" in plain:
         own = {key: value for key, value in plain["driver"].items() if key not in OWN_KEYS}
         plain["driver"] = {**own, "name": "loopback"}
@@ -123,6 +127,26 @@ def test_faults_name_workers_topics_and_subscriptions_that_exist(worlds: list[Wo
             assert max(fault.values.get("topics", [0])) < first.get("topics", 1)
 
 
+def test_only_a_route_has_a_service_with_faults(thousand: list[World]) -> None:
+    kinds = set()
+    for world in thousand:
+        of_service = {fault.kind for fault in world.faults if fault.kind in SERVICE_FAULTS}
+        assert not of_service or "route" in workloads(world)[0]
+        kinds |= of_service
+    assert kinds == set(SERVICE_FAULTS)
+
+
+def test_most_services_with_faults_are_alone_at_fault(thousand: list[World]) -> None:
+    """Their worlds say whose fault a miss is."""
+    alone = several = 0
+    for world in thousand:
+        of_target = {fault.kind for fault in world.of_side(TARGET)}
+        if of_target & set(SERVICE_FAULTS):
+            several += 1
+            alone += of_target <= set(SERVICE_FAULTS)
+    assert 0.4 < alone / several < 0.9
+
+
 def test_every_worker_has_a_host(worlds: list[World]) -> None:
     for world in worlds:
         names = {host.name for host in world.hosts}
@@ -145,7 +169,7 @@ def test_all_kinds_and_shapes_come_in_a_thousand_worlds(thousand: list[World]) -
     names = expected(OUTCOMES_OF_RUNS)
     rare = [name for name in names if sum(each.counts[name] for each in coverages) < 10]
     assert rare == []
-    assert set(FAULTS) == set(KINDS)
+    assert {*FAULTS, *SERVICE_FAULTS} == set(KINDS)
 
 
 def test_late_deliveries_and_second_copies_reach_into_the_drain(thousand: list[World]) -> None:

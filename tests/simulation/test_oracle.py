@@ -64,6 +64,61 @@ def simple(**keys: Any) -> dict[str, Any]:
     return {**base, "producerRate": 100, "messageSize": "100B", "testDuration": "2s", **keys}
 
 
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """A run through a service that sends two outputs, loses and doubles some, and is slow at times."""
+    profile = simple(
+        route={"input": "in/{topic}", "output": ["a/{topic}", "b/{topic}"], "outputs": 2},
+        subscriptionsPerTopic=2, drainTimeout="7s", slo={"endToEndLatency": {"p50": "20ms"}, "loss": 100},
+    )  # fmt: skip
+    faults = (
+        Fault(kind="service-lose", at=0, duration=None, values={"nth": 20}),
+        Fault(kind="service-double", at=0, duration=None, values={"nth": 15}),
+        Fault(kind="service-slow", at=0, duration=None, values={"nth": 10, "by": 50 * MS}),
+        Fault(kind="lose-copy", at=0, duration=None, values={"share": 0.05, "subscription": 1}),
+        REORDERED,
+    )
+    return play(World(seed=5, profile=profile, faults=faults), tmp_path_factory.mktemp("routed"))
+
+
+def test_a_true_result_of_a_service_violates_nothing(routed: Played) -> None:
+    assert rules(check_truth(routed)) == set()
+    assert routed.results is not None
+    counts = routed.results["measurements"]["counts"]
+    assert min(counts[name] for name in ("lost", "duplicates", "outOfOrder")) > 0
+
+
+@pytest.mark.parametrize("name", ["received", "lost", "duplicates", "outOfOrder"])
+def test_a_wrong_count_of_outputs_is_found(routed: Played, name: str) -> None:
+    assert routed.results is not None
+    value = routed.results["measurements"]["counts"][name] + 1
+    wrong = changed(routed, "measurements", "counts", name, value=value)
+    assert f"counts.{name}" in rules(check_truth(wrong))
+
+
+def test_latencies_of_first_outputs_alone_are_found(routed: Played) -> None:
+    assert routed.results is not None
+    samples = routed.results["measurements"]["latencies"]["endToEnd"]["samples"]
+    wrong = changed(routed, "measurements", "latencies", "endToEnd", "samples", value=samples // 2)
+    assert "endToEndLatency.samples" in rules(check_truth(wrong))
+
+
+def test_a_throughput_of_half_of_the_outputs_is_found(routed: Played) -> None:
+    assert routed.results is not None
+    findings = routed.results["verdict"]["findings"]
+    share = next(one["observed"] for one in findings if one["metric"] == "throughput")
+    wrong = with_finding(routed, "throughput", observed=share / 2)
+    assert "observed" in rules(check_truth(wrong))
+
+
+def test_foreign_messages_on_topics_of_others_need_no_bound(routed: Played, played: Played) -> None:
+    for run, rule in ((routed, set()), (played, {"objectives"})):
+        assert run.results is not None
+        findings = run.results["verdict"]["findings"]
+        kept = [one for one in findings if one["metric"] != "foreign"]
+        assert rules(check_truth(changed(run, "verdict", "findings", value=kept))) == rule
+
+
 def rules(*found: list[Violation]) -> set[str]:
     """Return the rules that are violated beyond all margins."""
     every = [violation for violations in found for violation in violations]

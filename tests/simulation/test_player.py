@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from simulation.player import play
-from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, World
+from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, Target, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +52,105 @@ def test_a_lost_message_is_missed(tmp_path: Path) -> None:
     lost = Fault(kind="lose-acknowledged", at=0, duration=2 * SECOND, values={"share": 0.05})
     played = play(replace(WORLD, faults=(lost,)), tmp_path)
     assert played.outcome == "missed"
+
+
+ROUTE: dict[str, Any] = {"input": "in/{topic}", "output": "out/{topic}"}
+
+
+def through_service(folder: Path, *faults: Fault, **keys: Any) -> Played:
+    """Play the world with a service between its topics."""
+    route = {**ROUTE, **keys}
+    profile = {**PROFILE, "route": route, "drainTimeout": "3s", "subscriptionsPerTopic": 2}
+    return play(replace(WORLD, profile=profile, faults=faults), folder)
+
+
+@pytest.mark.parametrize(
+    "envelope", ["body", "properties", {"in": "properties", "out": "correlationData"}, "json:/ref"]
+)
+def test_a_service_sends_one_output_for_each_input(tmp_path: Path, envelope: Any) -> None:
+    played = through_service(tmp_path, envelope=envelope)
+    assert (played.outcome, played.error) == ("met", None)
+    counts = counts_of(played)
+    assert counts["received"] == 2 * counts["acked"] == len(played.truth.copies) == 400
+
+
+def test_a_service_that_loses_some_of_its_inputs_is_missed(tmp_path: Path) -> None:
+    lose = Fault(kind="service-lose", at=0, duration=None, values={"nth": 10})
+    played = through_service(tmp_path, lose)
+    assert counts_of(played)["lost"] == 2 * 20
+    assert played.outcome == "missed"
+
+
+def test_outputs_that_a_service_sends_twice_are_duplicates(tmp_path: Path) -> None:
+    double = Fault(kind="service-double", at=0, duration=None, values={"nth": 10, "topics": [1]})
+    played = through_service(tmp_path, double)
+    assert counts_of(played)["duplicates"] == 2 * 10
+    assert counts_of(played)["lost"] == 0
+
+
+def test_inputs_behind_a_slow_one_wait(tmp_path: Path) -> None:
+    """The service takes 15 ms for each input, and gets one every 20 ms; every 25th takes 100 ms."""
+    slow = Fault(kind="service-slow", at=0, duration=None, values={"by": 15 * MS})
+    slower = Fault(kind="service-slow", at=0, duration=None, values={"by": 100 * MS, "nth": 25})
+    even = through_service(tmp_path / "even", slow)
+    played = through_service(tmp_path / "slow", slow, slower)
+    late = [
+        sum(
+            copy.arrived - sent_at(run, copy.stream, copy.seq) > 50 * MS
+            for copy in run.truth.copies
+        )
+        for run in (even, played)
+    ]
+    assert late[0] == 0
+    assert late[1] > 3 * 2 * 2 * 4
+    assert played.outcome == "missed"
+
+
+def test_all_outputs_of_an_input_are_due(tmp_path: Path) -> None:
+    """They come on several topics, each with an order of its own."""
+    topics = ["out/{topic}", "other/{topic}"]
+    played = through_service(tmp_path, outputs=3, output=topics)
+    assert (played.outcome, played.error) == ("met", None)
+    assert len(played.truth.copies) == counts_of(played)["received"] == 2 * 3 * 200
+    assert {copy.output for copy in played.truth.copies} == {0, 1}
+
+
+def test_an_output_that_is_missing_and_one_too_many_are_counted_for_each_input(
+    tmp_path: Path,
+) -> None:
+    lost = Fault(kind="lose-copy", at=0, duration=None, values={"share": 0.02, "subscription": 0})
+    double = Fault(kind="service-double", at=0, duration=None, values={"nth": 50})
+    counts = counts_of(through_service(tmp_path, lost, double, outputs=2))
+    assert counts["duplicates"] > 0
+    assert counts["lost"] > 0
+    assert counts["received"] == 2 * 2 * 200 - counts["lost"]
+
+
+def sent_at(played: Played, stream: int, seq: int) -> int:
+    return next(sent.at for sent in played.truth.sent if (sent.stream, sent.seq) == (stream, seq))
+
+
+def test_a_service_that_stands_still_works_off_its_inputs(tmp_path: Path) -> None:
+    stall = Fault(kind="service-stall", at=SECOND, duration=500 * MS)
+    counts = counts_of(through_service(tmp_path, stall))
+    assert (counts["received"], counts["lost"], counts["outOfOrder"]) == (400, 0, 0)
+
+
+def test_inputs_of_a_service_that_has_ended_are_lost(tmp_path: Path) -> None:
+    death = Fault(kind="service-death", at=SECOND, duration=SECOND // 2)
+    played = through_service(tmp_path, death)
+    assert 2 * 48 <= counts_of(played)["lost"] <= 2 * 52
+    assert played.outcome == "missed"
+
+
+def test_an_input_that_is_sent_twice_has_two_outputs(tmp_path: Path) -> None:
+    """The broker has stored messages whose answers a cut has taken."""
+    cut = Fault(kind="cut-resend", at=SECOND, duration=300 * MS)
+    profile = {**PROFILE, "route": ROUTE}
+    world = replace(WORLD, profile=profile, target=Target(down=50 * MS), faults=(cut,))
+    counts = counts_of(play(world, tmp_path))
+    assert counts["duplicates"] == counts["duplicatesOfResent"] >= 2
+    assert counts["lost"] == 0
 
 
 def test_a_killed_worker_is_no_data(tmp_path: Path) -> None:

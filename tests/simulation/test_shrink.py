@@ -133,3 +133,9 @@ def test_no_world_is_played_twice() -> None:
 )
 def test_half_of_a_value_keeps_its_unit(value: Any, expected: Any) -> None:
     assert half(value) == expected
+
+
+def test_a_service_becomes_one_that_sends_one_output() -> None:
+    route = {"input": "a", "output": ["b", "c"], "outputs": 3, "envelope": "properties"}
+    smallest = shrink(world(route=route), lambda subject: "route" in subject.profile)
+    assert smallest.profile["route"] == {"input": "a", "output": "b"}

@@ -60,7 +60,7 @@ class Copy:
 
     :param arrived: when it was in the kernel's buffer of the consumer's host. :param taken: when the engine took it; None: never.
     :param stamped: the stamp of its arrival, in true time: later than ``arrived`` where the client read late and the kernel merged.
-    :param damage: ``head``, ``body`` or None. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
+    :param damage: ``head``, ``body`` or None. :param output: the output topic of a route that it came on, from 0. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
         ``seq`` are -1.
     """
 
@@ -77,6 +77,7 @@ class Copy:
     redelivered: bool = False
     damage: str | None = None
     foreign: bool = False
+    output: int = 0
     run: str = ""
 
 

@@ -59,12 +59,17 @@ class Target:
     A message travels to the target (``up``), is stored (``store``) and acknowledged after ``down``; each copy travels to its consumer in
     ``down`` too. Order within a stream is kept at the target and on the way to each consumer, as on a TCP connection.
 
-    :param up: median ns; :param store: median ns; :param down: median ns. :param spread: sigma of the lognormal distribution of each.
+    With a route a service under test gets each message in ``down``, handles those of a stream one after the other in ``service``, and its
+    outputs travel to their consumers as messages do.
+
+    :param up: median ns; :param store: median ns; :param down: median ns. :param service: median ns.
+    :param spread: sigma of the lognormal distribution of each.
     """
 
     up: int = 100 * US
     store: int = 500 * US
     down: int = 100 * US
+    service: int = 200 * US
     spread: float = 0.3
 
 
@@ -103,6 +108,7 @@ _SHARE = (
     "probability of each message (true time of its arrival at the target within the fault's time)"
 )
 _TOPICS = "indexes of the affected topics; absent: all"
+_NTH = "each n-th input of a stream; absent: all"
 
 KINDS: Final[dict[str, Kind]] = {
     # The target delays.
@@ -132,6 +138,12 @@ KINDS: Final[dict[str, Kind]] = {
     "forget": Kind(TARGET, "as cut-resend; the sessions of consumers are forgotten, with what was not delivered to them", {}),
     # The broker's own counters.
     "counters": Kind(TARGET, "the broker reports its backlog with `by` messages too many, and as it was `late` ns before", {"by": "messages", "late": "ns"}),
+    # A service under test, between the input and the output topics of a route.
+    "service-lose": Kind(TARGET, "the service sends nothing for an input", {"share": _SHARE, "nth": _NTH, "topics": _TOPICS}),
+    "service-double": Kind(TARGET, "the service sends its outputs twice", {"share": _SHARE, "nth": _NTH, "topics": _TOPICS}),
+    "service-slow": Kind(TARGET, "the service takes longer for an input, and those behind it in its stream wait", {"by": "ns", "share": _SHARE, "nth": _NTH}),
+    "service-stall": Kind(TARGET, "the service stands still; works off its inputs afterwards", {"topics": _TOPICS}),
+    "service-death": Kind(TARGET, "the service has ended, with the inputs that it has not answered; a new one begins afterwards", {}),
     # The generator.
     "pause": Kind(GENERATOR, "the worker is stopped, as by SIGSTOP", {"worker": "index"}),
     "slow-send": Kind(GENERATOR, "each call of the client's send takes longer", {"worker": "index", "by": "ns"}),

@@ -133,6 +133,7 @@ class Inbound:
             # after each read would take quadratic time.
             connection.rest += read
             if len(connection.rest) < connection.needed:
+                self._arrivals.joined[id(read)] = b""
                 return None
             data = bytes(connection.rest)
             self._arrivals.joined[id(read)] = data
@@ -273,7 +274,9 @@ class ArrivalColumns:
         # looks at they are decoded again.
         self._kept: list[Sequence[_Read]] = []
         self.joined: dict[int, bytes] = {}
-        """A read that completes a packet, by its identity → that packet and what follows."""
+        """A read that begins within a packet, by its identity → the whole packet and what follows;
+        empty if the packet is not complete.
+        """
         self._taken: tuple[Sequence[_Waiting], Sequence[Sequence[_Read]], Mapping[int, bytes]] = (
             [],
             [],
@@ -298,6 +301,7 @@ class ArrivalColumns:
         # Before load begins nothing may be taken for minutes.
         if len(self._kept) == _KEPT:
             self._kept = []
+            self.joined = {}
         self._kept.append(reads)
 
     def make_arrivals(self, data: bytes, messages: Sequence[Message], used: int) -> list[Arrival]:
@@ -389,7 +393,10 @@ class ArrivalColumns:
             if (connection.number, arrived) != (number, time):
                 continue
             data = joined.get(id(read), read)
-            used, messages, *_ = read_packets(data, self._version)
+            try:
+                used, messages, *_ = read_packets(data, self._version)
+            except MalformedPacket:
+                continue
             arrivals = self.make_arrivals(data, messages, used)
             found = [n for n, arrival in enumerate(arrivals) if arrival == wanted]
             if before < len(found):

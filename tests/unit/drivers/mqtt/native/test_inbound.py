@@ -222,6 +222,11 @@ def test_bodies_of_taken_messages_are_known_however_they_were_read() -> None:
     rig.read(0, data[-300:] + message(b"z" * 500, 2, 9, dup=True) + message(b"last", 2, 8))
     rig.inbound.settle()
     assert bodies(rig) == [b"z" * 500, b"last"]
+    connection: Any = rig.connections[1]
+    for part in (data[:-400], data[-400:-300], data[-300:-1], data[-1:] + message(b"next")):
+        rig.inbound.add(connection, part, 5000, 10)
+    rig.inbound.settle()
+    assert bodies(rig) == [same + b"1", same + b"2", b"", b"z" * 500, b"next"]
 
 
 def test_of_reads_that_nothing_takes_only_the_latest_are_kept() -> None:
