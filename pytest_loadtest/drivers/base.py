@@ -81,6 +81,7 @@ class DriverContext:
         those alone that would replace one of them.
     :param route: the topics of a service under test, which replace those of the run; only for
         clients with ``Client.envelopes``.
+    :param tap: consumers read the inputs of a service, next to it, and leave nothing behind.
     """
 
     target: TargetAddress
@@ -96,6 +97,7 @@ class DriverContext:
     sources: tuple[str, ...] = ()
     broker: Mapping[str, str] = field(default_factory=dict)
     route: Route | None = None
+    tap: bool = False
 
     @property
     def received_place(self) -> EnvelopePlace:
@@ -118,7 +120,7 @@ class TelemetryContext:
     :param run: name of the run, as in :class:`DriverContext`.
     :param fresh: nothing was sent to the run's topics before this phase.
     :param kept: survives the phases of a run: values that one phase stores for the next.
-    :param routed: the topics are those of a route, which others use too.
+    :param route: the topics of a service under test, which others use too; None: those of the run.
     :param ports: the class adds the local ports of its own connections, so that they do not count
         as connections under load.
     """
@@ -131,7 +133,7 @@ class TelemetryContext:
     fresh: bool
     kept: dict[str, Any]
     ports: set[int]
-    routed: bool = False
+    route: Route | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,10 @@ class Recorder:
         # whatever the clock says
         self._flushed_at: int | None = None
         self._inbound = "broadcast" if topology.broadcasts else "received"
-        for kind in ("sent", self._inbound):
+        kinds = ["sent", self._inbound]
+        if topology.tapped:
+            kinds.append("tap")
+        for kind in kinds:
             (folder / kind).mkdir(parents=True, exist_ok=True)
 
     def sent(self, block: Block) -> None:
@@ -103,6 +106,10 @@ class Recorder:
         consumer.
         """
         self._gather(self._inbound, columns, len(columns["seq"]))
+
+    def tapped(self, columns: Columns) -> None:
+        """Record inputs of a service: all columns of the sample."""
+        self._gather("tap", columns, len(columns["seq"]))
 
     def _gather(self, kind: str, columns: Columns, n: int) -> None:
         if n:
@@ -231,6 +238,8 @@ class Recorder:
                 "bucket": self._pool.buckets[payload],
                 "size": self._pool.sizes[payload],
             }
+        if kind == "tap":
+            return {}
         consumer = columns["consumer"]
         return {
             "topic": self._topology.topic_of_consumer(consumer),

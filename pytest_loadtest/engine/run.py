@@ -68,6 +68,10 @@ class Engine:
         self._clock = setup.clock
         self._pool = setup.pool
         self.driver = setup.driver
+        self.drivers = [setup.driver]
+        self._tap = setup.tap
+        if setup.tap is not None:
+            self.drivers.append(setup.tap.driver)
         self.watch = GeneratorWatch(setup.clock)
         self.pauses = PauseLog()
         self.inbox = Inbox(
@@ -110,6 +114,8 @@ class Engine:
         self._changes: list[Change] = sorted(phase.changes, key=attrgetter("at"))
         self.sender.begin(phase, start, delays)
         self.inbox.begin(phase, start, delays)
+        if self._tap is not None:
+            self._tap.begin(phase)
         # planned changes of rate and payloads go into the schedule now; changes of consumers are
         # made at their instant, in step()
         for change in phase.changes:
@@ -246,9 +252,12 @@ class Engine:
         self.consumers.welcome()
         columns = self.inbox.collect()
         self.pauses.took(self.inbox.took_at)
+        tapped = None if self._tap is None else self._tap.collect()
         if self._recorder is not None:
             if columns is not None:
                 self._recorder.received(columns)
+            if tapped is not None:
+                self._recorder.tapped(tapped)
             self._recorder.flush_if_due(now)
 
     def _sending(self) -> bool:
@@ -318,7 +327,9 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         now = clock()
         steps = [(engine, engine.step(planned, now)) for engine in active]
         active = [engine for engine, due in steps if due is not None]
-        others += [engine.driver for engine, due in steps if due is None]
+        for engine, next_due in steps:
+            if next_due is None:
+                others += engine.drivers
         if now >= serve_at:
             serve_at = now + COLLECT
             for driver in others:
@@ -334,9 +345,10 @@ def _drive(engines: Sequence[Engine], clock: Clock, idle: Sequence[Driver]) -> N
         # time, as each waits on its own sockets. Shares are rounded up: with less than the time
         # together, the loop would turn just before the instant at which something is due.
         left = planned - stepped
-        share = -(-left // len(active))
-        for engine in active:
-            engine.driver.poll(share)
+        drivers = [driver for engine in active for driver in engine.drivers]
+        share = -(-left // len(drivers))
+        for driver in drivers:
+            driver.poll(share)
 
 
 def _next_tick(engines: Sequence[Engine], due: int, now: int) -> int:

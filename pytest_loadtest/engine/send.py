@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Burst, Clock, Driver, Joined
+    from pytest_loadtest.engine.tap import Tap
     from pytest_loadtest.message.draws import WeightedChoice
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.message.payloads import Chooser, PayloadPool
@@ -443,6 +444,7 @@ class Setup:
     :param timely_seconds: the number of past seconds in these counts.
     :param received: the place of the envelope in the messages of a service, whose sizes are its
         own; None: the run receives its own messages.
+    :param tap: reads the inputs of a service; None without one.
     """
 
     driver: Driver
@@ -462,3 +464,4 @@ class Setup:
     timely_seconds: int = 0
     delays: Delays | None = None
     received: EnvelopePlace | None = None
+    tap: Tap | None = None

@@ -48,7 +48,7 @@ from pytest_loadtest.fleet.workload_share import WorkloadShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.drivers.base import Clock, TopicNames
+    from pytest_loadtest.drivers.base import Clock, Driver, TopicNames
     from pytest_loadtest.fleet.service_request import Service, ServiceRequest
 
 # Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is
@@ -159,8 +159,7 @@ class WorkerRun:
             self.link.fail(UsageError("the test ended before its load began"))
 
     def _close_drivers(self) -> None:
-        for share in self._shares:
-            share.driver.close()
+        _close(self._shares)
         self._shares = []
 
     @contextlib.contextmanager
@@ -181,12 +180,22 @@ def _clean_up(shares: Sequence[WorkloadShare], *, forgiving: bool) -> None:
     :param forgiving: the run is lost because its target may hang: then its topics cannot be
         deleted, which is no new error.
     """
-    for share in shares:
+    # A tap first: its subscriptions are on topics that the other driver may delete.
+    for driver in reversed(_drivers(shares)):
         try:
-            share.driver.cleanup()
+            driver.cleanup()
         except TargetError:
             if not forgiving:
                 raise
+
+
+def _drivers(shares: Sequence[WorkloadShare]) -> list[Driver]:
+    return [driver for share in shares for driver in share.drivers]
+
+
+def _close(shares: Sequence[WorkloadShare]) -> None:
+    for driver in _drivers(shares):
+        driver.close()
 
 
 @contextlib.contextmanager
@@ -207,8 +216,8 @@ def _prepare(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None
     """
     facts = None
     if lead:
-        for share in shares:
-            share.driver.prepare()
+        for driver in _drivers(shares):
+            driver.prepare()
         facts = tuple(share.driver.facts() for share in shares)
     link.meet(TargetPrepared(facts), Continue)
 
@@ -217,7 +226,8 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock) -> None:
     def idle(busy: WorkloadShare | None = None) -> None:
         for share in shares:
             if share is not busy:
-                share.driver.poll(0)
+                for driver in share.drivers:
+                    driver.poll(0)
 
     def keep_alive(busy: WorkloadShare | None = None) -> None:
         link.process_messages()
@@ -240,8 +250,7 @@ def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock) -> None:
             for share in shares:
                 share.abandon()
             raise
-    for share in shares:
-        share.driver.close()
+    _close(shares)
 
 
 def _phases(
@@ -258,7 +267,7 @@ def _phases(
         waiting = []
         for share, phase in zip(shares, phases, strict=True):
             if phase is None:
-                waiting.append(share.driver)
+                waiting += share.drivers
                 continue
             share.begin(phase, link)
             sampler.begin(share.assigned.workload, phase)

@@ -182,6 +182,7 @@ class Observing:
         counters = telemetry_class(driver.name)
         if counters is None or (workload.folder is None and not counters.over_phases):
             return {}
+        route = workload.part.profile.route
         context = TelemetryContext(
             target=target_address(facts),
             broker=facts.settings,
@@ -191,7 +192,7 @@ class Observing:
             fresh=workload.used is None,
             kept=self._kept.setdefault(workload.name, {}),
             ports=without,
-            routed=workload.part.profile.route is not None,
+            route=None if route is None else route.route(),
         )
         return {COUNTERS: partial(BackgroundSource, partial(counters, context))}
 

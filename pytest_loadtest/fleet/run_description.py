@@ -101,6 +101,7 @@ class DescribedWorkload:
             subscriptions=topology.subscriptions,
             outputs=topology.outputs,
             selective=topology.selective,
+            tapped=topology.tapped,
             broadcasts=topology.broadcasts,
             ordered=profile.ordered,
             connections=opened_clients(plan),

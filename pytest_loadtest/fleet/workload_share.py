@@ -18,6 +18,7 @@ from pytest_loadtest.drivers.base import DriverContext, Joined, NamedTopics
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.send import Setup
+from pytest_loadtest.engine.tap import Tap, tap_context, tapped_topics
 from pytest_loadtest.fleet.host_clocks import HostClock
 from pytest_loadtest.fleet.messages import PhaseFinished
 from pytest_loadtest.fleet.sample_transfer import SampleTransfer
@@ -25,7 +26,7 @@ from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.message.streams import stream_column, stream_list
 from pytest_loadtest.metrics.histogram import document, histogram
 from pytest_loadtest.metrics.strays import Stray, printable
-from pytest_loadtest.plan.connecting import connect_times, connected_in_time, connection_numbers
+from pytest_loadtest.plan.connecting import connect_record, connect_times, connection_numbers
 from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.model import choose_client
 
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
 
 
 class WorkloadShare:
-    """One worker's share of one workload."""
+    """One worker's share of one workload.
+
+    :ivar drivers: that of the load, and that of a tap.
+    """
 
     def __init__(self, assigned: WorkloadAssignment, clock: Clock) -> None:
         profile = assigned.profile
@@ -70,11 +74,17 @@ class WorkloadShare:
         )
         make_driver: Any = driver_class(profile.driver.name, choose_client(profile).client)
         self.driver: Driver = make_driver(context)
+        self.drivers = [self.driver]
+        self._tap: Tap | None = None
+        if assigned.topology.tapped:
+            tap = make_driver(tap_context(context))
+            self._tap = Tap(tap, self.pool.place, assigned.nonce)
+            self.drivers.append(tap)
         self._recorder: Recorder | None = None
         # Foreign, corrupt and straggling messages up to the last phase's end.
         self._counted = (0, 0, 0)
         self._transfer = SampleTransfer(assigned.worker, clock)
-        self._connected: dict[str, tuple[int, int, int, int | None]] = {}
+        self._connected: dict[str, tuple[int, int, int, dict[str, Any] | None]] = {}
 
     def open_consumers(self, meet: Meet, idle: Idle) -> None:
         """Connect the consumers that take messages from the beginning.
@@ -91,8 +101,12 @@ class WorkloadShare:
         early = consumers[is_early]
         self._later = consumers[~is_early].tolist()
         numbers = connection_numbers(early.astype(np.int64), per_subscription, assigned.opened)
-        with self._connecting("consumers", numbers, meet, idle):
+        topology = assigned.topology
+        connections = topology.topics * topology.subscriptions * assigned.opened
+        with self._connecting("consumers", numbers, connections, meet, idle):
             self._opened = Joined(early, self.driver.open_consumers(early.tolist()))
+        if self._tap is not None:
+            self._tap.open(tapped_topics(assigned.topology, consumers))
 
     def open_producers(self, meet: Meet, idle: Idle) -> None:
         """Connect the producers and make the engine.
@@ -101,7 +115,9 @@ class WorkloadShare:
         """
         assigned = self.assigned
         profile = self.assigned.profile
-        with self._connecting("producers", stream_column(assigned.assignment.streams), meet, idle):
+        numbers = stream_column(assigned.assignment.streams)
+        connections = assigned.topology.streams
+        with self._connecting("producers", numbers, connections, meet, idle):
             self.driver.open_producers(stream_list(assigned.assignment.streams))
         self.engine = Engine(
             Setup(
@@ -122,18 +138,20 @@ class WorkloadShare:
                 timely_bounds=assigned.timely_bounds,
                 timely_seconds=assigned.timely_seconds,
                 received=None if self._route is None else self._route.received,
+                tap=self._tap,
             )
         )
 
     @contextlib.contextmanager
     def _connecting(
-        self, who: str, numbers: NDArray[np.int64], meet: Meet, idle: Idle
+        self, who: str, numbers: NDArray[np.int64], connections: int, meet: Meet, idle: Idle
     ) -> Iterator[None]:
         """Pace the connections opened in the block if the profile has a rate.
 
         Note their duration and CPU time.
 
         :param numbers: the position of each connection among those of all workers.
+        :param connections: those of all workers.
         """
         rate = self.assigned.profile.connect_rate
         start = self._clock()
@@ -153,14 +171,14 @@ class WorkloadShare:
         yield
         cpu = time.process_time_ns() - spent[-1]
         ended = self._clock()
-        in_time = None
+        record = None
         if len(numbers) and rate is not None:
             times = self.driver.opening_times()
             up = times["up"][-len(numbers) :]
             latency = times["connect"][-len(numbers) :]
-            in_time = connected_in_time(start, rate, numbers, up, latency)
+            record = connect_record(start, rate, connections, up, latency)
         if len(numbers):
-            self._connected[who] = (start, ended, cpu, in_time)
+            self._connected[who] = (start, ended, cpu, record)
 
     def begin(self, phase: StartPhase, link: Link) -> None:
         """Begin a phase at its instant; record its samples if it has a folder."""

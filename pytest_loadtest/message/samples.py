@@ -2,10 +2,10 @@
 
 A *sent* row is one message that a producer had to send, a *received* row is one copy that a
 consumer got. If a message goes to many subscriptions of one consumer each, a *broadcast* row
-replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). All times are
-CLOCK_MONOTONIC nanoseconds of the run's clock; 0 in ``acked`` and ``sent`` means "never", and
-``status`` has the reason. All integers are signed: Spark turns unsigned 64-bit columns into
-decimals.
+replaces up to 64 received rows (:mod:`pytest_loadtest.message.broadcast`). A *tap* row is a message
+on its way to a service under test. All times are CLOCK_MONOTONIC nanoseconds of the run's clock; 0
+in ``acked`` and ``sent`` means "never", and ``status`` has the reason. All integers are signed:
+Spark turns unsigned 64-bit columns into decimals.
 """
 
 from __future__ import annotations
@@ -130,12 +130,19 @@ BROADCAST: Final = (
     ),
 )
 
+TAP: Final = (
+    Column("stream", "int32", "producer's stream, from the envelope"),
+    Column("seq", "int64", "from the envelope"),
+    Column("intended", "int64", "ns, from the envelope"),
+    Column("received", "int64", "ns; when the tap on the input of a route received the message"),
+)
+
 WIDTH: Final = 64
 """Subscriptions of one broadcast row.
 
 Topics with at least this many, of one consumer each, are recorded in broadcast rows.
 """
-KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST}
+KINDS: Final = {"sent": SENT, "received": RECEIVED, "broadcast": BROADCAST, "tap": TAP}
 MANIFEST_VERSION: Final = 4
 MANIFEST_SUFFIX: Final = ".manifest.json"
 EVIDENCE: Final = ("cpu", "stalled", "longest_stall", "gc")

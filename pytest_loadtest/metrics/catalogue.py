@@ -87,6 +87,7 @@ class Metric:
     :param per_interval: reports show it for each ten seconds (latencies).
     :param drifts: the last tenth can be compared with the first.
     :param compared: runs are compared by it, with its noise.
+    :param route_part: a part of the way through a service, in a table of its own.
     :param lengthened_by: the generator's own delays that can make it worse; nothing else excuses a
         miss.
     :param omb: prefix of its fields in OpenMessaging Benchmark's TestResult; empty without any.
@@ -113,6 +114,7 @@ class Metric:
     per_interval: bool = False
     drifts: bool = False
     compared: bool = False
+    route_part: bool = False
     lengthened_by: tuple[Own, ...] = ()
     omb: str = ""
 
@@ -120,6 +122,7 @@ class Metric:
 NOT_RECEIVED: Final = "nothing was received"
 _NOT_REPORTED: Final = "the client does not report it, or opened nothing"
 _NOT_COMPLETE: Final = "no message reached every subscriber"
+_NOT_TAPPED: Final = "the run has no tap (route.tap), or it received nothing"
 _NOT_DELAYED: Final = "no message is delayed, or nothing was received"
 # A copy is late because of its message's sender, because of its consumer's worker, or both.
 _OF_COPIES: Final = (Own.SEND_DELAY, Own.STALL, Own.RECEIVE_LAG)
@@ -177,6 +180,23 @@ CATALOGUE: Final = (
         meaning="taken by the client − received by the kernel; not in end-to-end latency",
         absent="the client stamps arrivals itself, or nothing was received",
         lengthened_by=(Own.RECEIVE_LAG,),
+    ),
+    # Parts of the end-to-end latency through a service (metrics.tapped).
+    Metric(
+        name="", attribute="to_tap", key="toTap", form="latency", label="to the tap", exported=False, route_part=True,
+        meaning="received by the tap on the input of the service − intended", absent=_NOT_TAPPED,
+    ),
+    Metric(
+        name="", attribute="after_tap", key="afterTap", form="latency", label="after the tap", exported=False, route_part=True,
+        meaning="received − received by the tap", absent=_NOT_TAPPED,
+    ),
+    Metric(
+        name="", attribute="past_tap", key="pastTap", form="latency", label="past the tap", exported=False, route_part=True,
+        meaning="received − intended, of what the tap received too", absent=_NOT_TAPPED,
+    ),
+    Metric(
+        name="", attribute="own_past_tap", key="ownPastTap", form="latency", label="own delays past the tap", exported=False,
+        route_part=True, meaning="the part of it that the generator's own delays explain", absent=_NOT_TAPPED,
     ),
     # Only messages to 64 subscriptions or more have these two: only their samples are broadcast
     # rows (decision 016).

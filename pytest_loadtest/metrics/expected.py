@@ -43,6 +43,7 @@ class Expected:
     :param outputs: the deliveries due for each message on each subscription: above 1 only through a
         service.
     :param selective: the service chooses which messages have an output: none is known to be lost.
+    :param tapped: messages are also recorded on their way to a service.
     :param ordered: order is judged.
     :param publish_acks: an acknowledgement means that the target has the message.
     :param buckets: names of the size buckets.
@@ -97,6 +98,7 @@ class Expected:
     planned: PlannedLoad | None = None
     outputs: int = 1
     selective: bool = False
+    tapped: bool = False
     planned_windows: tuple[PlannedWindow, ...] = field(init=False, repr=False, compare=False)
     spans: Mapping[str, Spans] = field(init=False, repr=False, compare=False)
     slice_cut: Boundaries | None = field(init=False, repr=False, compare=False)

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.histogram import exact_total
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
@@ -83,3 +86,13 @@ def full_windows(
             for number, count, begin, until in zip(*columns, strict=True)
         ),
     )
+
+
+def full_windows_of_rows(blocked: Mapping[str, Column], run: Expected) -> FullWindows | None:
+    """Return the same from the sent rows of the messages that were dropped before full windows."""
+    topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
+    first = np.full(len(topics), np.iinfo(np.int64).max)
+    np.minimum.at(first, place, blocked["intended"])
+    last = np.full(len(topics), np.iinfo(np.int64).min)
+    np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
+    return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)

@@ -246,6 +246,7 @@ class Measurements:
     :param outputs: the deliveries due for each message on each subscription.
     :param answered: deliveries of acknowledged messages that came, if a service chooses which
         messages have an output; otherwise None.
+    :param tapped: the run has a tap on the input of a service.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
         without values, or that does not apply to the run, is missing.
@@ -314,6 +315,7 @@ class Measurements:
     offering: tuple[OfferedWindow, ...] = ()
     outputs: int = 1
     answered: int | None = None
+    tapped: bool = False
     strays: tuple[Stray, ...] = ()
 
     @property

@@ -44,6 +44,7 @@ worker. The kinds are, with the rows that have one:
   ``earliness``: due − received, 0 if not early.
 - ``completion``: last first copy received − intended, and ``spread``: last first copy − earliest
   first copy, of each broadcast message that every subscription received.
+- ``to_tap``, ``after_tap`` and ``past_tap``: see :mod:`pytest_loadtest.metrics.tapped`.
 - ``delivery_gap``: of each subscription of each topic, see :mod:`pytest_loadtest.metrics.gaps`.
 - ``connect``, ``subscribe`` and ``reconnect``: recorded by the workers, not counted from rows.
 
@@ -87,7 +88,7 @@ import numpy as np
 from pytest_loadtest.message.samples import NEVER_SENT, Flag, Status
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, with_own, without_own
 from pytest_loadtest.metrics.expected import with_latencies
-from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
+from pytest_loadtest.metrics.full_windows import full_windows_of_rows
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
@@ -108,6 +109,7 @@ from pytest_loadtest.metrics.sliced_counts import (
     late_by_generator,
     sliced_stats,
 )
+from pytest_loadtest.metrics.tapped import tapped_rows
 from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
@@ -149,13 +151,16 @@ class Deliveries:
     before_end: Mapping[str, NDArray[np.int64]]
 
 
-def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded) -> Measurements:
+def measure(
+    sent: Columns, received: Columns, run: Expected, recorded: Recorded, taps: Columns | None = None
+) -> Measurements:
     """Measure a run in which every planned message has exactly one sent row.
 
     :param sent: the columns of ``samples.SENT``.
     :param received: the columns of ``samples.RECEIVED``, and ``host``, the number of the consumer's
         host, if the run has ``stream_hosts``. Both have ``worker``, the number of the worker that
         recorded the row, if the run has ``workers``.
+    :param taps: the columns of ``samples.TAP``, if the run has a tap.
     """
     sent = _measured(sent, run)
     acked = _take(sent, sent["status"] == Status.ACKED)
@@ -178,6 +183,9 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
     if run.broadcasts:
         kinds |= _completions(first, deliveries, run)
     kinds |= _without_own(kinds, run)
+    if taps is not None:
+        taps = _measured(taps, run)
+        kinds |= tapped_rows(first, taps, (_numbers(first, run), _numbers(taps, run)), run)
 
     foreign = recorded.foreign
     if foreign is not None:
@@ -204,12 +212,13 @@ def measure(sent: Columns, received: Columns, run: Expected, recorded: Recorded)
         subscriptions=run.subscriptions,
         outputs=run.outputs,
         answered=answered,
+        tapped=run.tapped,
         counts=counts,
         bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=exact_total(sent["blocked"]),
         own_late=int(sent_late_by_us(out, run).sum()),
-        full_windows=_full_windows(_take(sent, sent["status"] == Status.BLOCKED), run),
+        full_windows=full_windows_of_rows(_take(sent, sent["status"] == Status.BLOCKED), run),
         series=series,
         intervals=intervals(run, sliced),
         over_time=by_second_and_bucket(first, run),
@@ -512,16 +521,6 @@ def _counts(
 
 def _is_dropped(sent: Columns) -> NDArray[np.bool_]:
     return np.isin(sent["status"], NEVER_SENT)
-
-
-def _full_windows(blocked: Columns, run: Expected) -> FullWindows | None:
-    """:param blocked: rows of the messages that were dropped before full windows."""
-    topics, place, dropped = np.unique(blocked["topic"], return_inverse=True, return_counts=True)
-    first = np.full(len(topics), np.iinfo(np.int64).max)
-    np.minimum.at(first, place, blocked["intended"])
-    last = np.full(len(topics), np.iinfo(np.int64).min)
-    np.maximum.at(last, place, blocked["intended"] + blocked["blocked"])
-    return full_windows(run, exact_total(blocked["blocked"]), topics, dropped, first, last)
 
 
 def _silent(acked: Columns, copies: Columns, run: Expected, answered: int | None) -> Silent | None:

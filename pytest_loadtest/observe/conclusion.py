@@ -126,6 +126,7 @@ def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int
         sent_rate=sent,
         received_rate=sent * copies,
         cores=cores,
+        input_rate=counts.sent / (measurements.duration / SECOND),
     )
 
 

@@ -310,13 +310,34 @@ def _service_not_reading(sampled: Sampled) -> Mask:
 
 def _describe_service_not_reading(sampled: Sampled, mask: Mask) -> str:
     unread = f"{sampled.most('service.unread', mask)} were unread at the services"
+    return "; ".join([unread, *_service_states(sampled, mask)])
+
+
+def _service_states(sampled: Sampled, mask: Mask) -> list[str]:
     states = []
     for service in sampled.processes("service"):
         if (sampled[f"{service}.stopped"][mask] > 0).any():
             states.append(f"{service} was stopped by a signal")
         elif (sampled.has_value(f"{service}.cpu") & mask).any():
             states.append(f"{service} used {sampled.mean(f'{service}.cpu', mask):.2f} cores")
-    return "; ".join([unread, *states])
+    return states
+
+
+def _service_waits(sampled: Sampled) -> Mask:
+    """The inputs of more than a second wait for the service, more than ever before in the phase.
+
+    And neither its CPU nor its connections explain it.
+    """
+    backlog = sampled["service.backlog"]
+    before = np.fmax.accumulate(np.append(0.0, backlog))[:-1]
+    mask: Mask = (backlog > before) & (backlog > sampled.input_rate)
+    return mask & ~_service_cpu(sampled) & ~_service_not_reading(sampled)
+
+
+def _describe_service_waits(sampled: Sampled, mask: Mask) -> str:
+    backlog = f"up to {np.nanmax(sampled['service.backlog'][mask]):.0f} messages waited for"
+    states = _service_states(sampled, mask) or ["what it used is unknown"]
+    return f"{backlog} the service, more and more; {'; '.join(states)}"
 
 
 def _generator(sampled: Sampled) -> Mask:
@@ -357,6 +378,10 @@ RULES: Final = (
         conclusion="service CPU", saturated=_service_cpu, needs=("service.unread",),
         describe=_describe_service_cpu, everywhere=False,
     ),
+    Rule(
+        conclusion="service waits", saturated=_service_waits, needs=("service.backlog",),
+        describe=_describe_service_waits, everywhere=False,
+    ),
     Rule(conclusion="broker CPU", saturated=_no_core, needs=("broker.wanted",), describe=_describe_cpu),
     Rule(conclusion="generator", saturated=_generator, needs=(), describe=_describe_generator),
     Rule(conclusion="network", saturated=_network, needs=("workers.unsent", "broker.unsent"), describe=_describe_network),
@@ -393,12 +418,14 @@ class Sampled:
     :param sent_rate: payload bytes a second to the broker.
     :param received_rate: payload bytes a second from it.
     :param cores: number of cores of this machine.
+    :param input_rate: messages a second to the broker.
     """
 
     telemetry: Telemetry
     sent_rate: float
     received_rate: float
     cores: int
+    input_rate: float = 0.0
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self.telemetry.column(name)

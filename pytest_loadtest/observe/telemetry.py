@@ -22,6 +22,8 @@ The columns, for the broker, each worker (``worker gw0``) and the connections be
   ``broker.relayed``: 1 if the broker itself listens on none of the ports that clients connect to.
 * ``service NAME.cpu``, ``.stopped``, …: the same for a service under test that the run started.
   ``service.unread``, …: the same for the connections of all of them to the target.
+  ``service.backlog``: messages that wait at the broker for a service, or that it has not
+  acknowledged.
 * ``broker 1.cpu``, ``bookie 2.memory``, …: the same for one process of a cluster.
   ``broker 1.topics``, ``.messagesIn``, ``.messagesOut``: by the counters of each broker.
 * ``sys.…``: the broker's own counters, or rates computed from them. ``docs/reference/results.md``

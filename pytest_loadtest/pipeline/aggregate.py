@@ -133,7 +133,8 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     Latencies are those of first copies. The first scan counts every copy as one; the second finds
     the deliveries that came more than once. Most runs have none. Otherwise a third scan counts the
     latencies again, and the second is repeated if the median has changed (decision 024). A last one
-    measures delivery gaps that are shorter than the cells of the first (decision 036).
+    measures delivery gaps that are shorter than the cells of the first (decision 036). A run with a
+    tap has one more, for the latencies past it.
     """
     for part in parts:
         # It raises NoData if there are more words than can be numbered, before anything is read.
@@ -141,7 +142,7 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
     # A row of the range is one task; each is a partition of its own, so that Spark runs them in
     # parallel.
     tasks = read.tasks(folder)
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    numbers = _numbered(spark, tasks)
     collector = Collector(Spool(folder.path), parts, sum(folder.files.values()))
     counted = collector.tables(T.file_tables(numbers, tasks, parts))
     begins = _begins(parts, counted)
@@ -158,9 +159,18 @@ def _ask(spark: SparkSession, folder: read.RunFolder, parts: list[Expected]) -> 
             slots = _slots(T.deliveries(numbers, tasks, parts, shifted, LOST_RANGES), len(parts))
 
     gaps = _delivery_gaps(numbers, tasks, parts, repeated, counted)
+    if folder.run.tapped:
+        tasks = read.tasks(folder, read.TAPPED)
+        tapped = _slots(T.tapped(_numbered(spark, tasks), tasks, parts), len(parts))
+        for of_part, latencies in zip(slots, tapped, strict=True):
+            of_part.update(latencies)
     return [
         _answers(collector.spool, *of_part) for of_part in zip(counted, slots, gaps, strict=True)
     ]
+
+
+def _numbered(spark: SparkSession, tasks: T.Tasks) -> DataFrame:
+    return spark.range(0, len(tasks), 1, len(tasks))
 
 
 def _delivery_gaps(
@@ -276,7 +286,7 @@ def _answers(
 
     tables = dict(counted.tables)
     for name in ("counts", "histograms"):
-        if name in slots:  # of broadcasts
+        if name in slots:  # of broadcasts, or past a tap
             tables[name] = merge_rows(name, [tables[name], *slots[name]])
     deliveries = merged("deliveries")
     edges = None

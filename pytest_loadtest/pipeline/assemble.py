@@ -91,6 +91,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         subscriptions=run.subscriptions,
         outputs=run.outputs,
         answered=answered,
+        tapped=run.tapped,
         counts=counts,
         bytes_sent=_sum(sent["bytes"][~_is_dropped(sent)]),
         latencies={

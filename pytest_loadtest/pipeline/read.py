@@ -35,6 +35,7 @@ from pytest_loadtest.metrics.sizes import TASK_ROWS
 from pytest_loadtest.metrics.strays import Stray, first_strays
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
 from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
+from pytest_loadtest.plan.connecting import connected_in_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 
 # The most tasks, which then have more rows.
 TASKS = 512
+# The kinds of samples that are counted, and those that are compared with what a tap has received.
+COUNTED = ("sent", "received", "broadcast")
+TAPPED = ("received", "tap")
 
 
 class SampleFile(NamedTuple):
@@ -204,8 +208,10 @@ def _stream_numbers(
     return column
 
 
-def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
-    """Return the sample files, sent and received, in groups that one worker reads each.
+def tasks(
+    folder: RunFolder, kinds: Collection[str] = COUNTED
+) -> tuple[tuple[SampleFile, ...], ...]:
+    """Return the sample files of these kinds in groups that one worker reads each.
 
     Groups have similar numbers of rows. A group is a time slice of the run: the rows of a message,
     and of its neighbours, are in the same group, so that thousands of slow streams do not shuffle a
@@ -214,13 +220,14 @@ def tasks(folder: RunFolder) -> tuple[tuple[SampleFile, ...], ...]:
     Few rows are one group, so that nothing is shuffled: planning stages would take longer than the
     work.
     """
-    total = sum(folder.files.values())
+    files = {path: rows for path, rows in folder.files.items() if path.split("/")[0] in kinds}
+    total = sum(files.values())
     many = min(-(-total // TASK_ROWS), TASKS)
     numbers = {worker: number for number, worker in enumerate(folder.run.workers)}
     groups: list[list[SampleFile]] = [[] for _ in range(max(many, 1))]
     before = 0
-    for file in _in_time(folder.files):
-        rows = folder.files[file]
+    for file in _in_time(files):
+        rows = files[file]
         number = 0
         if total:
             middle = before + rows // 2
@@ -271,6 +278,7 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         subscriptions=described.subscriptions,
         outputs=described.outputs,
         selective=described.selective,
+        tapped=described.tapped,
         ordered=described.ordered,
         publish_acks=described.publish_acks,
         buckets=described.buckets,
@@ -344,6 +352,8 @@ def _manifest(store: SampleStore, worker: str, nonce: int) -> Any:
             raise ValueError(
                 f"version {version} is not {MANIFEST_VERSION}, the one this release reads"
             )
+        # Older releases had no taps.
+        manifest.setdefault("tap", {"rows": 0, "files": []})
         if manifest["clean"] is not True:
             raise ValueError(f"worker {worker} did not end cleanly")
         if manifest["worker"] != worker or manifest["nonce"] != nonce:
@@ -535,7 +545,7 @@ def opening_of(
             ended = max(ended for _, ended, *_ in spans)
             took += ended - began
             if in_time is not None:
-                in_time += sum(int(count) for *_, count in spans)
+                in_time += connected_in_time(record for *_, record in spans)
         cpu = {worker: _cores(times_of.values()) for worker, times_of in connecting.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise NoData(

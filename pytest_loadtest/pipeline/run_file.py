@@ -131,6 +131,7 @@ class RunFile:
     :param subscriptions: of each topic.
     :param outputs: the deliveries due for each message on each of them.
     :param selective: a service chooses which messages have an output.
+    :param tapped: messages are also recorded on their way to a service.
     :param ordered: order is judged.
     :param connections: to be opened by all workers.
     :param connects_only: the run has connections and no messages.
@@ -169,6 +170,7 @@ class RunFile:
     subscriptions: int
     outputs: int = 1
     selective: bool = False
+    tapped: bool = False
     broadcasts: bool
     ordered: bool
     connections: int = 0
@@ -209,7 +211,7 @@ class RunFile:
     def write(self, folder: Path) -> None:
         """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
-        for key in ("ended", "clocks", "within_hosts", "ended_services", "selective"):
+        for key in ("ended", "clocks", "within_hosts", "ended_services", "selective", "tapped"):
             if not document[key]:
                 del document[key]
         if self.samples is None:

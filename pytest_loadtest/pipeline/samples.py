@@ -86,7 +86,7 @@ def kinds_of(run: RunFile) -> tuple[str, ...]:
     """Return the kinds of samples that a run has; none if it sends nothing."""
     sends = run.streams.count > 0 and not run.connects_only
     copies = "broadcast" if run.broadcasts else "received"
-    has = {"sent": sends, copies: sends and run.subscriptions > 0}
+    has = {"sent": sends, copies: sends and run.subscriptions > 0, "tap": run.tapped}
     return tuple(kind for kind in KINDS if has.get(kind))
 
 
@@ -110,6 +110,8 @@ class SampleFiles:
     """One row for 64 subscriptions, instead of ``received``.
 
     Only if each message goes to 64 subscriptions or more of one consumer each."""
+    tap: Dataset
+    """One row for each message that the tap on the input of a route received."""
 
     def __init__(
         self,
@@ -159,6 +161,8 @@ class Samples:
     """One row for 64 subscriptions.
 
     Only if each message goes to 64 subscriptions or more of one consumer each."""
+    tap: DataFrame
+    """One row for each message that the tap on the input of a route received."""
 
     def __init__(self, spark: SparkSession, files: SampleFiles) -> None:
         self._spark = spark

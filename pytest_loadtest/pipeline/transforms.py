@@ -30,6 +30,7 @@ from pytest_loadtest.pipeline.executor import (
 )
 from pytest_loadtest.pipeline.first_copies import ROWS_SCHEMA, FirstCopiesOfFiles, tables_of_slots
 from pytest_loadtest.pipeline.gap_receipts import ReceiptsOfFiles, longest_inside, receipts_of_slots
+from pytest_loadtest.pipeline.taps import TapsOfFiles, latencies_of_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +110,12 @@ def gap_receipts(
             receipts_of_slots(parts, suspects), ROWS_SCHEMA
         )
     return rows.groupBy("part", "slot").applyInArrow(longest_inside, TABLE_SCHEMA)
+
+
+def tapped(numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected]) -> DataFrame:
+    """Return ``part, name, content``: the tables of the latencies past a tap, of every slot."""
+    rows = numbers.mapInArrow(TapsOfFiles(tasks, parts), ROWS_SCHEMA)
+    return rows.groupBy("part", "slot").applyInArrow(latencies_of_slots(parts), TABLE_SCHEMA)
 
 
 _LOCK = threading.Lock()

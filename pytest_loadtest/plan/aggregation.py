@@ -114,7 +114,7 @@ def aggregation_of(
     :param messages: of the measured phase, whose length is ``duration``, ns.
     """
     deliveries = messages * topology.fan_out
-    rows = messages + deliveries
+    rows = messages * (1 + topology.reads)
     # Parts of the run with windows of their own: window, duration and share of the messages.
     parts = [(profile.slo.window, duration, 1.0)]
     parts += [(stage.slo.window, stage.duration, stage.duration / duration) for stage in stages]
@@ -153,7 +153,8 @@ def aggregation_of(
         + intervals * _INTERVAL_BYTES
     )
     return Aggregation(
-        parallel=rows * row * (2 if stages else 1),
+        # Copies are read once more to compare them with what the tap has received.
+        parallel=rows * row * (1 + bool(stages) + topology.tapped),
         serial=serial,
         controller=int(controller),
         java=_JAVA + int(min(rows * _JAVA_ROW, _JAVA_MOST)),

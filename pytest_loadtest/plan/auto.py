@@ -113,7 +113,7 @@ def auto_scaled(
     def batch(rate: float) -> float:
         return expected_batch(profile, topology, whole.mean_size, rate)
 
-    return topology, capacity.rate_factor(unscaled.fan_out, whole, batch)
+    return topology, capacity.rate_factor(unscaled.reads, whole, batch)
 
 
 def _auto_broadcast(

@@ -7,17 +7,26 @@ are numbered over the run and assigned in round robin (in a broadcast row by row
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from pytest_loadtest.metrics.histogram import document, histogram, merge, of_document
 from pytest_loadtest.schedule.pacing import Pacer
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
+    from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.plan.plan import Plan
+
+CONNECT: Final = "connect"
+"""In a manifest: the latencies of connections, ns."""
+OVERDUE: Final = "overdue"
+"""Likewise by how much each was established after the span in which all of them were due."""
 
 
 def connect_times(start: int, rate: float, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -40,22 +49,46 @@ def connection_numbers(
     return numbers
 
 
-def connected_in_time(
+def connect_record(
     start: int,
     rate: float,
-    numbers: NDArray[np.int64],
+    connections: int,
     up: NDArray[np.int64],
     latency: NDArray[np.int64],
-) -> int:
-    """Return how many connections of a worker were established in time.
+) -> dict[str, Any]:
+    """Return the distributions of a worker's consumers, or producers, for its manifest.
 
-    In time is until the last was due to begin, plus their median latency.
-
-    :param numbers: of these connections in the run, ascending.
-    :param up: ns, when each was established. :param latency: ns, of each.
+    :param connections: those of all workers.
+    :param up: ns, when each of this worker was established.
+    :param latency: ns, of each.
     """
-    end = connect_times(start, rate, numbers[-1:] + 1)[0] + np.median(latency)
-    return int(np.count_nonzero(up <= end))
+    end = connect_times(start, rate, np.array([connections]))[0]
+    distributions = {CONNECT: histogram(latency), OVERDUE: histogram(np.maximum(up - end, 0))}
+    return {name: document(values) for name, values in distributions.items() if values is not None}
+
+
+def connected_in_time(records: Iterable[Any]) -> int:
+    """Return how many consumers, or producers, of all workers were established in time.
+
+    In time is within the span in which they were due, moved later by the median latency of all: a
+    worker does not know that of the others.
+
+    :param records: of each worker, as of :func:`connect_record`; in samples of older releases a
+        count by the worker's own median.
+    """
+    counted = 0
+    parts: dict[str, list[Histogram]] = {CONNECT: [], OVERDUE: []}
+    for record in records:
+        if isinstance(record, int):
+            counted += record
+            continue
+        for name, of_worker in parts.items():
+            of_worker.append(of_document(record[name]))
+    latency = merge(parts[CONNECT])
+    overdue = merge(parts[OVERDUE])
+    if latency is None or overdue is None:
+        return counted
+    return counted + overdue.n - overdue.above(latency.percentile(50))
 
 
 def opened_each(plan: Plan) -> int:

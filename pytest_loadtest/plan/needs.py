@@ -85,9 +85,11 @@ class Connections:
         :param broker_here: the target is on this machine.
         """
         total = profile.driver.connections(topology.streams, topology.all_consumers, workers)
-        of_worker = math.ceil(topology.streams / workers) + math.ceil(
-            topology.all_consumers / workers
-        )
+        # A tap is a client of its own, also where a worker has one connection for all others.
+        total += profile.driver.connections(0, topology.taps, workers)
+        of_worker = 0
+        for clients in (topology.streams, topology.all_consumers, topology.taps):
+            of_worker += math.ceil(clients / workers)
         busiest = min(total, of_worker)
         client = profile.driver.kind.clients[choose_client(profile).client]
         spread = broker_here and client.spreads
@@ -141,7 +143,7 @@ def _over_tls(profile: Profile, topology: Topology) -> int:
     if tls is True or encrypted(url):
         clients += topology.streams
     if tls or encrypted(target.subscriber_url or url):
-        clients += topology.all_consumers
+        clients += topology.all_consumers + topology.taps
     return clients
 
 
@@ -299,7 +301,7 @@ def needs_of(
     :param rate: msg/s of all streams. :param size: mean bytes of a message.
     :param duration: measured phase, ns.
     """
-    fan_out = topology.fan_out
+    fan_out = topology.reads
     batch = expected_batch(profile, topology, size, rate)
     busiest = cost.busiest_worker(rate, fan_out, size, workers, batch=batch)
     connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
@@ -330,14 +332,15 @@ def _queued_bytes(profile: Profile, topology: Topology, size: float, workers: in
     windows = topology.streams * driver.window(topology.partitions) * size
     memory_limit = (driver.memory_limit or 0) * workers
     pending = min(filter(None, (windows, memory_limit)), default=0)
-    fetched = topology.all_consumers * driver.receive_window(topology.partitions) * size
+    consumers = topology.all_consumers + topology.taps
+    fetched = consumers * driver.receive_window(topology.partitions) * size
     return int(pending + fetched)
 
 
 def _sample_bytes(topology: Topology, workers: int) -> float:
     """Return the bytes on disk of one message and its copies."""
     if not topology.broadcasts:
-        return SAMPLE_BYTES * (1 + topology.fan_out)
+        return SAMPLE_BYTES * (1 + topology.reads)
     return (
         SAMPLE_BYTES
         + ROW_BYTES * rows_of_broadcast(topology, workers)

@@ -377,6 +377,7 @@ def _profile_topology(profile: Profile) -> Topology:
         hashes=(skew and skew.hashes) or (),
         outputs=1 if profile.route is None else profile.route.due,
         selective=profile.route is not None and profile.route.choice is not None,
+        tapped=profile.route is not None and profile.route.tap,
     )
 
 

@@ -421,6 +421,9 @@ class RouteSection(Section):
         EnvelopeSection, BeforeValidator(_both, json_schema_input_type=PlaceText | EnvelopeSection)
     ] = EnvelopeSection()
     """The place of the envelope in messages; one for both directions, or {in: …, out: …}."""
+    tap: bool = False
+    """One more subscription on each input topic, so that reports tell the time until the service
+    could have a message from the time after it. The broker delivers each input once more."""
 
     @property
     def due(self) -> int:

@@ -1,14 +1,16 @@
 """Facts about the times of arrivals, for the terminal's summary and the HTML report.
 
-They are their clock, and the time at the target.
+They are their clock, the time at the target, and the parts of the way through a service.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from pytest_loadtest.report.sections import mean_text, percentiles
+from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_duration
-from pytest_loadtest.values.wording import counted
+from pytest_loadtest.values.wording import counted, exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,9 @@ def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) ->
     send_delay = latencies.get("sendDelay")
     if end_to_end is None or send_delay is None or end_to_end.clocks_disagree:
         return
+    if "pastTap" in latencies:
+        yield "where", _where(measured)
+        return
     # Means of the same messages can be subtracted, percentiles cannot.
     if measured.counts["received"] != measured.count("sent") * measured.fan_out:
         return
@@ -52,3 +57,45 @@ def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) ->
     if lag := latencies.get("receiveLag"):
         text += f", then {format_duration(lag.mean)} of receive lag"
     yield "at target", text
+
+
+PARTS: Final = {
+    "toTap": "until the tap has it (send delay, broker)",
+    "sendDelay": "… of it send delay",
+    "afterTap": "from there on (service, broker)",
+    "pastTap": "end-to-end",
+    "ownPastTap": "… of it own delays of the generator",
+    "receiveLag": "after it: receive lag",
+}
+"""The rows of :func:`where_table` by their latency."""
+
+
+def where_table(measured: MeasurementsSection) -> Table | None:
+    """Return the parts of the time through a service; None without a tap."""
+    if measured.latencies.get("pastTap") is None:
+        return None
+    rows = []
+    for key, title in PARTS.items():
+        latency = measured.latencies.get(key)
+        if latency is not None:
+            rows.append((title, mean_text(latency), *percentiles(latency, "p50", "p99")))
+    head = ("part", "mean", "p50", "p99", "max")
+    return Table(caption=f"Where the time went{_untapped(measured)}", head=head, rows=rows)
+
+
+def _where(measured: MeasurementsSection) -> str:
+    """Return the means in one line."""
+    means = {}
+    for key in PARTS:
+        latency = measured.latencies.get(key)
+        means[key] = "unknown" if latency is None else mean_text(latency)
+    text = f"of {means['pastTap']} on average {means['toTap']} until the tap (send delay"
+    text += f" {means['sendDelay']}, then broker), {means['afterTap']} from there on (service and"
+    return f"{text} broker); own delays {means['ownPastTap']} of it{_untapped(measured)}"
+
+
+def _untapped(measured: MeasurementsSection) -> str:
+    """Return how many deliveries have no such parts."""
+    past = measured.latencies["pastTap"]
+    missed = measured.count("received") - (0 if past is None else past.samples)
+    return f"; the tap missed the messages of {exact(missed)} deliveries" if missed else ""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
+from pytest_loadtest.report.arrival_facts import where_table
 from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.comparison_markdown import section_lines
 from pytest_loadtest.report.document import OUTCOMES
@@ -171,6 +172,9 @@ def _latencies(measured: MeasurementsSection) -> Iterator[str]:
         rows.append((ROWS[key].strip(), *percentiles(measured.latencies.get(key), *COLUMNS)))
     yield ""
     yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), rows=rows))
+    if (where := where_table(measured)) is not None:
+        yield f"\n{where.caption}:\n"
+        yield from markdown_lines(where)
 
 
 def workflow_commands(

@@ -150,7 +150,7 @@ def _latencies(
 
 def _applies(metric: Metric, m: Measurements) -> bool:
     """Return True if a latency that only some runs have applies to this run, measured or not."""
-    if Need.BROADCAST in metric.needs and m.broadcasts:
+    if (Need.BROADCAST in metric.needs and m.broadcasts) or (metric.route_part and m.tapped):
         return True
     return Need.DELAYS in metric.needs and m.counts.out_of_due_order is not None
 

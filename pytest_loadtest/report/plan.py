@@ -96,6 +96,9 @@ def _messages(plan: Plan) -> list[tuple[str, str]]:
             text += f", an output for {share} of the inputs"
         rows.append(("route", text))
         rows.append(("envelope", _envelope(plan.profile, route.route())))
+        if route.tap:
+            text = "one more subscription on each input: the broker delivers each input once more"
+            rows.append(("tap", text))
     if plan.example:
         rows.append(("message", plan.example))
     if plan.turns is not None:

@@ -37,7 +37,11 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import FindingEntry
 
 COLUMNS = ("p50", "p90", "p99", "p99.9")
-ROWS = {metric.key: "  " * metric.indented + metric.label for metric in LATENCIES.values()}
+ROWS = {
+    metric.key: "  " * metric.indented + metric.label
+    for metric in LATENCIES.values()
+    if not metric.route_part
+}
 """The first cell of each row in a table of latencies, by the key in results."""
 ALWAYS = tuple(metric.key for metric in LATENCIES.values() if metric.always)
 """The latencies that have a row for every run, measured or not."""

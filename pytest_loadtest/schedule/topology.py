@@ -45,6 +45,7 @@ class Topology:
     :param outputs: the messages that a service under test sends for each that it gets; without one
         the broker delivers the message itself.
     :param selective: the service chooses which messages have an output.
+    :param tapped: one more consumer of the run reads each input of the service.
     """
 
     topics: int
@@ -56,6 +57,7 @@ class Topology:
     hashes: tuple[int, ...] = ()
     outputs: int = 1
     selective: bool = False
+    tapped: bool = False
 
     @property
     def fan_out(self) -> int:
@@ -63,6 +65,16 @@ class Topology:
         that can be due, if a service chooses.
         """
         return self.subscriptions * self.outputs
+
+    @property
+    def reads(self) -> int:
+        """The number of messages that the run reads for each that it sends."""
+        return self.fan_out + self.tapped
+
+    @property
+    def taps(self) -> int:
+        """The number of consumers that read inputs of a service: one for each topic, or none."""
+        return self.topics if self.tapped else 0
 
     @property
     def streams(self) -> int:

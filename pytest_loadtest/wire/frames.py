@@ -88,6 +88,8 @@ class Kind(enum.IntEnum):
     COUNTS = 11
 
 
+TAP: Final = (1 << 32) - 1
+"""The subscription of consumers that get messages on their way to a service, not its outputs."""
 PRODUCES: Final = (Kind.PRODUCE, Kind.PRODUCE_LATER)
 _I64 = np.dtype("<i8")
 _I32 = np.dtype("<i4")

@@ -62,10 +62,11 @@ NODES = [
 
 
 def everything() -> RunDocument:
-    """Return a run with each latency and each count of the catalogue, no two of which are equal."""
+    """Return a run with each latency of a broker and each count of the catalogue, no two of which are equal."""
+    of_brokers = [attribute for attribute, metric in LATENCIES.items() if not metric.route_part]
     kinds = {
         attribute: spread(1 + number, 100 + 7 * number)
-        for number, attribute in enumerate(LATENCIES)
+        for number, attribute in enumerate(of_brokers)
     }
     kinds["lateness"] = lateness(np.repeat(np.arange(-5, 90), 200) * MS)
     kinds["earliness"] = spread(3, 11)
@@ -75,12 +76,18 @@ def everything() -> RunDocument:
 
 
 def through_a_service() -> RunDocument:
-    """Return a run through a service that loses, doubles and reorders messages."""
+    """Return a run through a service that loses, doubles and reorders messages, with a tap that missed some."""
     route = {"input": "shop/orders/{topic}", "output": ["shop/confirmed/{topic}"], "envelope": {"in": "json:/ref", "out": "json:/ref"}}  # fmt: skip
     counts = {"lost": 9, "received": 99_991, "duplicates": 6, "out_of_order": 5, "foreign": 2}
-    return document(
-        {"duplicates": 0}, facts={"profile": {**FACTS.profile, "route": route}}, counts=counts
-    )
+    ends = {
+        "to_tap": (0.5, 4),
+        "after_tap": (20, 40),
+        "past_tap": (20.5, 44),
+        "own_past_tap": (0, 3),
+    }
+    tap = {kind: spread(least, most, 99_900) for kind, (least, most) in ends.items()}
+    facts = {"profile": {**FACTS.profile, "route": {**route, "tap": True}}}
+    return document({"duplicates": 0}, facts=facts, counts=counts, tapped=True, **tap)
 
 
 def few_samples() -> RunDocument:

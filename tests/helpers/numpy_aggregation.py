@@ -104,10 +104,11 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
 
     found = read.load_run(folder)
     run, workers = found.run, found.recorded.workers
-    sent, received = (
+    sent, received, taps = (
         samples(folder, kind, found.corrections, found.store, run.workers, found.hosts)
-        for kind in ("sent", "received")
+        for kind in ("sent", "received", "tap")
     )
+    tapped = taps if run.tapped else None
     streams, rows = np.unique(sent["stream"], return_counts=True)
     distinct = [len(np.unique(sent["seq"][sent["stream"] == stream])) for stream in streams]
     found.check_offered(run, read.Offered(streams, rows, np.array(distinct, np.int64)))
@@ -125,10 +126,11 @@ def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements]
                     received,
                     stage,
                     Recorded(foreign=None, workers=during, clocks=found.recorded.clocks),
+                    tapped,
                 ),
             )
         )
-    return measure(sent, received, run, found.recorded), tuple(stages)
+    return measure(sent, received, run, found.recorded, tapped), tuple(stages)
 
 
 class NumpyAggregation:

@@ -1,17 +1,24 @@
 """A service under test with faults whose number is known exactly.
 
     python order_service.py mqtt --port 1883 [--reject 3] [--copies 2] [--drop 100] [--double 70]
-        [--choose 5]
+        [--choose 5] [--wait 0.025] [--work 0.025]
 
 It reads orders/N, or shop/orders/N with MQTT, and sends to the topic with ``confirmed`` in place of
-``orders``. Orders are counted over all topics, from 1.
+``orders``. Orders are counted over all topics, from 1. Each output leaves ``--wait`` seconds after
+its order came; the service sleeps ``--work`` seconds for each order, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def is_due(every: int, number: int) -> bool:
@@ -32,6 +39,22 @@ def replies(options: Any, number: int, topic: str, body: bytes) -> list[tuple[st
     return [(topic.replace("orders", place), reply)] * copies
 
 
+def waiting(wait: float, send: Callable[[str, bytes], object]) -> Callable[[str, bytes], object]:
+    """Return a function that sends each output so many seconds later."""
+    if not wait:
+        return send
+    outputs: queue.Queue[tuple[float, str, bytes]] = queue.Queue()
+
+    def later() -> None:
+        while True:
+            at, topic, body = outputs.get()
+            time.sleep(max(at - time.monotonic(), 0))
+            send(topic, body)
+
+    threading.Thread(target=later, daemon=True).start()
+    return lambda topic, body: outputs.put((time.monotonic() + wait, topic, body))
+
+
 def serve_mqtt(options: Any) -> None:
     import paho.mqtt.client as mqtt
 
@@ -39,12 +62,14 @@ def serve_mqtt(options: Any) -> None:
     client.max_queued_messages_set(0)
     client.max_inflight_messages_set(1000)
     taken = 0
+    send = waiting(options.wait, lambda topic, body: client.publish(topic, body, qos=1))
 
     def on_message(_client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
         nonlocal taken
         taken += 1
         for topic, body in replies(options, taken, message.topic, message.payload):
-            client.publish(topic, body, qos=1)
+            send(topic, body)
+        time.sleep(options.work)
 
     client.on_message = on_message
     client.on_subscribe = lambda *_: print("ready", flush=True)
@@ -60,15 +85,21 @@ def serve_pulsar(options: Any) -> None:
     names = [f"persistent://public/default/orders-{number}" for number in range(4)]
     orders = client.subscribe(names, "orders", initial_position=pulsar.InitialPosition.Latest)
     producers: dict[str, Any] = {}
+
+    def send_now(topic: str, body: bytes) -> None:
+        if topic not in producers:
+            producers[topic] = client.create_producer(topic)
+        producers[topic].send_async(body, lambda *_: None)
+
+    send = waiting(options.wait, send_now)
     print("ready", flush=True)
     taken = 0
     while True:
         message = orders.receive()
         taken += 1
         for topic, body in replies(options, taken, message.topic_name(), message.data()):
-            if topic not in producers:
-                producers[topic] = client.create_producer(topic)
-            producers[topic].send_async(body, lambda *_: None)
+            send(topic, body)
+        time.sleep(options.work)
         orders.acknowledge(message)
 
 
@@ -80,6 +111,8 @@ if __name__ == "__main__":
     parser.add_argument("--copies", type=int, default=1)
     for fault in ("--reject", "--drop", "--double", "--lose", "--choose"):
         parser.add_argument(fault, type=int, default=0)
+    for seconds in ("--wait", "--work"):
+        parser.add_argument(seconds, type=float, default=0.0)
     arguments = parser.parse_args()
     if arguments.broker == "mqtt":
         serve_mqtt(arguments)

@@ -129,6 +129,18 @@ def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
     return _with_others(sent, rng), _with_others(received, rng)
 
 
+def tapped(run: Expected, sent: Rows, seed: int) -> Rows:
+    """Rows of a tap: most messages once, in any order, some twice or not at all, and some before they were due."""
+    rng = np.random.default_rng(seed)
+    times = rng.choice([0, 1, 1, 1, 1, 2], len(sent["seq"]))
+    rows = {name: np.repeat(sent[name], times) for name in ("stream", "seq", "intended")}
+    n = len(rows["seq"])
+    late = rng.lognormal(16, 3, n).astype(np.int64) - 2 * MILLISECOND
+    rows["received"] = rows["intended"] + late
+    order = rng.permutation(n)
+    return {name: column[order] for name, column in rows.items()}
+
+
 def far_rows(run: Expected, last: int) -> tuple[Rows, Rows]:
     """The last messages of the first stream, each acked, and received once by each subscription after a millisecond."""
     seq = np.arange(run.end[0] - last, run.end[0])
@@ -264,8 +276,10 @@ def write_run(
     workers: int = 2,
     chunk: int = 150,
     stages: dict[str, Expected] | None = None,
+    taps: Rows | None = None,
 ) -> Path:
-    """Write a whole run folder: sent rows to workers by stream, received rows by turns, ``chunk`` rows a file."""
+    """Write a whole run folder: sent rows to workers by stream, received rows and taps by turns, ``chunk`` rows a file."""
+    taps = empty("tap") if taps is None else taps
     recorded = make_recorded(workers)
     folder.mkdir(parents=True)
     _described(run, workers, stages or {}).write(folder)
@@ -275,6 +289,7 @@ def write_run(
         mine = {
             "sent": np.flatnonzero(sent["stream"] % workers == i),
             "received": np.arange(i, len(received["seq"]), workers),
+            "tap": np.arange(i, len(taps["seq"]), workers),
         }
         manifest: dict[str, Any] = {
             "version": MANIFEST_VERSION, "worker": f"gw{i}", "nonce": NONCE, "clean": True, "foreign": 2, "corrupt": 1, "stragglers": 0, "opening": {},
@@ -288,7 +303,7 @@ def write_run(
                 },
             },
         }  # fmt: skip
-        for kind, rows in (("sent", sent), ("received", received)):
+        for kind, rows in (("sent", sent), ("received", received), ("tap", taps)):
             own = {name: column[mine[kind]] for name, column in rows.items()}
             if kind == "received" and run.broadcasts:
                 manifest["broadcast"], own = (
@@ -305,7 +320,7 @@ def write_run(
 
 def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunFile:
     names = (
-        "start", "duration", "rate", "topics", "subscriptions", "outputs", "selective", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
+        "start", "duration", "rate", "topics", "subscriptions", "outputs", "selective", "tapped", "broadcasts", "ordered", "publish_acks", "buckets", "window", "drift",
         "planned",
     )  # fmt: skip
     return made_run_file(

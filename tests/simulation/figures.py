@@ -15,15 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.asked import rate_of
-from simulation.connecting import connect_latencies, connected_in_time
+from simulation.connecting import RESOLUTION, connect_latencies, connected_in_time
 from simulation.facts import lateness
 from simulation.world import MS
 
 if TYPE_CHECKING:
     from simulation.facts import Facts
-
-RESOLUTION: Final = 0.0011
-"""Relative error of a percentile: histograms keep three digits (docs/reference/results.md)."""
 
 MOST_DRIFT: Final = 500e-6
 """Seconds per second by which a clock may drift or be slewed (docs/decisions/050)."""

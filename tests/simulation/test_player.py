@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from simulation.player import play
+from simulation.virtual import virtual
 from simulation.world import CONTROLLER, MS, SECOND, Fault, Host, Target, World
 
 if TYPE_CHECKING:
@@ -243,3 +246,23 @@ def test_consumers_join_and_leave_without_a_loss(tmp_path: Path) -> None:
     assert (played.outcome, played.error) == ("met", None)
     assert len({copy.consumer for copy in played.truth.copies}) == 6
     assert counts_of(played)["received"] == 300
+
+
+def test_a_thread_of_others_sleeps_in_real_time() -> None:
+    """A session of Spark has threads, which are no part of the world."""
+    begin = threading.Event()
+    slept: list[bool] = []
+
+    def sleep() -> None:
+        begin.wait()
+        time.sleep(0.001)
+        slept.append(True)
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    with virtual(1) as simulation:
+        before = simulation.now
+        begin.set()
+        thread.join()
+        assert simulation.now == before
+    assert slept == [True]

@@ -468,6 +468,15 @@ def virtual(seed: int) -> Iterator[Simulation]:
     def wall() -> int:
         return simulation.now + EPOCH
 
+    owner, really_sleep = threading.get_ident(), time.sleep
+
+    def sleep(seconds: float) -> None:
+        # Threads of others, as of a session of Spark, live in real time.
+        if threading.get_ident() == owner:
+            simulation.sleep(round(seconds * SECOND))
+        else:
+            really_sleep(seconds)
+
     replaced: dict[Any, dict[str, Any]] = {
         time: {
             "monotonic_ns": clock,
@@ -480,7 +489,7 @@ def virtual(seed: int) -> Iterator[Simulation]:
             "process_time": lambda: cpu() / SECOND,
             "thread_time_ns": cpu,
             "thread_time": lambda: cpu() / SECOND,
-            "sleep": lambda seconds: simulation.sleep(round(seconds * SECOND)),
+            "sleep": sleep,
         },
         threading: {
             "Thread": VirtualThread,

@@ -90,6 +90,8 @@ class RelayConsumers:
 
     def _subscription_numbers(self, subscription: NDArray[Any]) -> NDArray[Any]:
         """Return the relay's numbers of these subscriptions, 32 bits."""
+        if self._context.tap:
+            return np.full(len(subscription), frames.TAP)
         # On an existing topic the number depends on the nonce, so
         # that runs do not share a subscription.
         if self._context.topology.name is None:

@@ -84,6 +84,7 @@ class Exchange:
         self._runs: dict[int, int] = {}  # nonce of the run → number of the run in this exchange
         self._gates: dict[int, Gate] = {}
         self._consumers = SubscriptionTable()
+        self._taps = SubscriptionTable()
         self._held = HeldCopies()
         self._pending: list[PendingBatch] = []
         self._delayed = DelayQueue()
@@ -115,6 +116,7 @@ class Exchange:
         keys = self._consumers.of_connection(client)
         self._consumers.leave(keys)
         self._held.take(keys)
+        self._taps.leave(self._taps.of_connection(client))
         self._delivered.pop(client, None)
 
     def _answer_count(self, client: int) -> None:
@@ -171,7 +173,10 @@ class Exchange:
             self._deliver(ready)
 
     def _serve(self, batch: Batch, now: int) -> None:
-        """Send messages through the service, if there is one, to their consumers."""
+        """Send messages through the service, if there is one, to their consumers; and to taps."""
+        if len(self._taps):
+            routed = self._taps.route(batch.topic, batch.producer)
+            self._distribute(batch, *routed, self._taps)
         if not self._faults.has_service:
             self._deliver(batch)
             return
@@ -193,7 +198,10 @@ class Exchange:
         consumers["key"] = consumer_key(client, place)
         consumers["subscription"] = frame.columns["subscription"]
         consumers["consumer"] = frame.columns["consumer"]
-        self._consumers.add(consumers)
+        # A tap has a connection of its own.
+        is_tap = (consumers["subscription"] == frames.TAP).any()
+        table = self._taps if is_tap else self._consumers
+        table.add(consumers)
         self._post(client, frames.encode_frame(Kind.SUBSCRIBED, {"place": place}))
 
     def _change_consumers(self, kind: Kind, changed: NDArray[np.int64]) -> None:
@@ -256,12 +264,18 @@ class Exchange:
         message, row = self._consumers.route(pick(batch.topic, index), pick(batch.producer, index))
         self._distribute(batch, compose_index(index, message), row)
 
-    def _distribute(self, batch: Batch, message: Index, row: NDArray[np.intp]) -> None:
+    def _distribute(
+        self,
+        batch: Batch,
+        message: Index,
+        row: NDArray[np.intp],
+        table: SubscriptionTable | None = None,
+    ) -> None:
         """Send messages to consumers, or hold them for paused ones.
 
-        ``row`` has the consumer of each message of the index.
+        ``row`` has the consumer of each message of the index, in ``table``.
         """
-        table = self._consumers
+        table = self._consumers if table is None else table
         if table.any_paused and (paused := table.paused.take(row)).any():
             waiting = np.flatnonzero(paused)
             going = np.flatnonzero(~paused)
@@ -352,6 +366,10 @@ class SubscriptionTable:
     def __init__(self) -> None:
         self._table = np.empty(0, CONSUMER_DTYPE)
         self._routes: _Routes | None = None
+
+    def __len__(self) -> int:
+        """Return the number of consumers."""
+        return len(self._table)
 
     def add(self, consumers: NDArray[np.void]) -> None:
         """Add consumers, as :data:`CONSUMER_DTYPE`."""

@@ -246,10 +246,10 @@ def client_options(context: DriverContext) -> ClientOptions:
     return ClientOptions(
         version=VERSIONS[settings.protocol_version],
         qos=settings.qos,
-        clean_start=settings.clean_start,
-        session_expiry=min(settings.session_expiry // SECOND, LONGEST_EXPIRY)
-        if settings.protocol_version == "5"
-        else 0,
+        clean_start=settings.clean_start or context.tap,
+        session_expiry=0
+        if context.tap or settings.protocol_version != "5"
+        else min(settings.session_expiry // SECOND, LONGEST_EXPIRY),
         receive_maximum=settings.receive_maximum,
         keep_alive=settings.keep_alive // SECOND,
         username=settings.username,

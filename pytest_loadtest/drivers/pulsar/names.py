@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.schedule.topology import Topology
 
 DEFAULT_NAMESPACE: Final = "public/default"
+OWN_SUBSCRIPTION: Final = "loadtest-"
+"""The beginning of the names of our subscriptions of topics that others use too."""
 # Domains of Pulsar 5's scalable topics and of their segments (PIP-460, docs/decisions/060).
 SCALABLE: Final = ("topic", "segment")
 _QUORUMS: Final = {
@@ -109,7 +111,7 @@ class RunNames:
         self._target = context.target
         self._settings: PulsarSettings = context.settings
         self._run = context.run
-        self._mark = f"loadtest-{context.run}-{context.nonce:08x}"
+        self._mark = f"{OWN_SUBSCRIPTION}{context.run}-{context.nonce:08x}"
         self._made_tenant = self._made_namespace = self._may_subscribe = self._looked_up = False
         self._persistence: Persistence | None = None
         self._broker_settings = context.broker

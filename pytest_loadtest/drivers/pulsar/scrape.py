@@ -23,7 +23,12 @@ from pytest_loadtest.drivers.pulsar.metrics import (
     counter_growth,
     merge_scraped,
 )
-from pytest_loadtest.drivers.pulsar.names import own_namespace, own_topic
+from pytest_loadtest.drivers.pulsar.names import (
+    OWN_SUBSCRIPTION,
+    full_name,
+    own_namespace,
+    own_topic,
+)
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -40,6 +45,8 @@ Answer = TypeVar("Answer")
 MOST_TOPICS: Final = 200
 # Most topics, each partition counted, whose statistics are requested one by one.
 MOST_ASKED: Final = 4
+# Most inputs of a service whose backlogs are requested.
+MOST_INPUTS: Final = 32
 # ns of the broker's CPU per byte of its metrics (measured with 4.2.4:
 # 0.9 to 1.7 s for the 24.5 MB of 2 000 topics).
 BYTE_COST: Final = 60
@@ -66,15 +73,18 @@ class Scrape:
     def __init__(self, watched: TelemetryContext) -> None:
         if watched.target.admin_url is None:
             raise TargetError("the broker's telemetry needs the admin REST: give target.adminUrl")
-        if watched.routed:
-            raise TargetError("the broker's counters of the topics of a route are not read")
         topology = watched.topology
         settings = watched.settings
         self._watched = watched
         self._settings = settings
         self._url = watched.target.admin_url
         self.used = 0.0
-        self._namespace = None if topology.name else own_namespace(settings, watched.run)
+        route = watched.route
+        self._inputs: list[str] = []
+        if route is not None:
+            self._inputs = [full_name(route.input_name(n)) for n in range(topology.topics)]
+        own = not topology.name and not self._inputs
+        self._namespace = own_namespace(settings, watched.run) if own else None
         self._prefix = topology.name or f"{settings.topic_type}://{self._namespace}/"
         self._count = topology.topics * topology.partitions
         self._connect()
@@ -109,13 +119,18 @@ class Scrape:
 
     @property
     def _few(self) -> bool:
-        return self._count <= MOST_TOPICS
+        return not self._inputs and self._count <= MOST_TOPICS
 
     @property
     def missing(self) -> list[str]:
         """The missing values, with the reasons."""
         reasons = []
-        if not self._few:
+        if self._inputs:
+            reasons.append("broker's counters of topics: those of a route are not read")
+            if len(self._inputs) > MOST_INPUTS:
+                asked = f"the run has {len(self._inputs)} inputs, at most {MOST_INPUTS} are asked"
+                reasons.append(f"backlog of the service: {asked}")
+        elif not self._few:
             reasons.append(
                 f"broker's counters of topics: the run has {self._count} (with partitions), at"
                 f" most {MOST_TOPICS} are read"
@@ -185,7 +200,7 @@ class Scrape:
     def _scrape(self) -> Scraped:
         """Read ``/metrics/``."""
         if self._reader is None:
-            if self._namespace is None:
+            if self._namespace is None and not self._inputs:
                 known = self._watched.kept.get("partitions")
                 self._count = known or self._admin.partitions(self._prefix) or 1
                 self._watched.kept["partitions"] = self._count
@@ -249,6 +264,9 @@ class Scrape:
             sample["sys.bundles"] = float(
                 self._question(f"namespaces/{self._namespace}/bundles")["numBundles"]
             )
+        if 0 < len(self._inputs) <= MOST_INPUTS:
+            stats = [self._question(f"{path_of(topic)}/stats") for topic in self._inputs]
+            sample |= service_columns(stats)
         if 0 < len(topics) <= MOST_ASKED:
             stats = [self._question(f"{path_of(topic)}/stats") for topic in sorted(topics)]
             sample |= topic_columns(stats)
@@ -370,6 +388,21 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if starved
         else {}
     )
+
+
+def service_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the messages on inputs of a service that it has not acknowledged.
+
+    Subscriptions without consumers are no running service's.
+
+    :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
+    """
+    backlogs = []
+    for topic in topics:
+        for name, subscription in topic["subscriptions"].items():
+            if subscription["consumers"] and not name.startswith(OWN_SUBSCRIPTION):
+                backlogs.append(float(subscription["msgBacklog"]))
+    return {"service.backlog": sum(backlogs)} if backlogs else {}
 
 
 def load_times(topics: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

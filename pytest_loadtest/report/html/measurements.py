@@ -81,6 +81,8 @@ def latency_facts(document: RunDocument) -> Iterator[Block]:
     if measured is None:
         yield absent("latency", "the run broke before anything could be measured")
         return
+    if (where := arrival_facts.where_table(measured)) is not None:
+        yield where
     yield Fold("Latencies", [_table(measured)])
     for _, text in sections.delay_facts(measured):
         yield Paragraph(text)
@@ -91,7 +93,7 @@ def latency_facts(document: RunDocument) -> Iterator[Block]:
         *arrival_facts.broker_time_facts(measured, routed=document.profile.route is not None),
     )
     for label, text in facts:
-        named = label in ("at target", "incidents")
+        named = label in ("at target", "incidents", "where")
         yield Paragraph(f"{label}: {text}" if named else text)
 
 

@@ -30,7 +30,8 @@ CONTENT = {"sent": b"many rows", "received": b"other rows"}
 def recorded(tmp_path: Path) -> Path:
     """The samples that a worker has recorded: a file of two kinds."""
     here = tmp_path / "here"
-    manifest: dict[str, Any] = {"worker": "gw0", "broadcast": {"rows": 0, "files": []}}
+    nothing = {"rows": 0, "files": []}
+    manifest: dict[str, Any] = {"worker": "gw0", "broadcast": nothing, "tap": nothing}
     for kind, content in CONTENT.items():
         (here / kind).mkdir(parents=True)
         (here / kind / "gw0-000001.parquet").write_bytes(content)

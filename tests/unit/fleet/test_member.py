@@ -62,6 +62,7 @@ class Share:
             SimpleNamespace(poll=lambda _: turns.append(name), close=lambda: None),
             turns,
         )
+        self.drivers = [self.driver]
         self.polled: list[list[str]] = []
 
     def open_consumers(self, _: object, idle: Callable[[], None]) -> None:
@@ -163,6 +164,7 @@ class Early:
         )
         return SimpleNamespace(
             driver=driver,
+            drivers=[driver],
             open_consumers=note("consumers"),
             open_producers=note("producers"),
             facts=lambda: None,

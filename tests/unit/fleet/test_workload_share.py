@@ -33,7 +33,7 @@ def test_cpu_time_of_connecting_excludes_making_the_clients() -> None:
     )
     before = time.process_time_ns()
     with WorkloadShare._connecting(
-        share, "producers", np.arange(3), lambda *_: time.monotonic_ns(), lambda: None
+        share, "producers", np.arange(3), 3, lambda *_: time.monotonic_ns(), lambda: None
     ):
         while time.process_time_ns() < before + made:
             pass

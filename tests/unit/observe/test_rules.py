@@ -222,6 +222,51 @@ def test_a_service_without_a_core_is_named_and_does_not_count_as_one_that_does_n
     assert found.evidence.startswith("service other's busiest thread used 0.70 of a core")
 
 
+GROWING = [
+    9_000.0,
+    np.nan,
+    10_001.0,
+    10_001.0,
+    np.nan,
+    12_000.0,
+    11_000.0,
+    30_000.0,
+    np.nan,
+    np.nan,
+]
+"""Messages of the made run's 10 000/s that wait: three times more than a second's and than before."""
+
+
+def test_a_service_waits_if_more_and_more_of_its_inputs_do() -> None:
+    found = judged(
+        made_telemetry(
+            service__backlog=GROWING, service_orders__cpu=0.02, service_orders__busiestWanted=0.02
+        )
+    )
+    assert (found.conclusion, found.also) == ("service waits", ())
+    assert found.evidence == (
+        "up to 30000 messages waited for the service, more and more; service orders used 0.02"
+        " cores, in 3 of 6 samples"
+    )
+    elsewhere = judged(made_telemetry(service__backlog=GROWING))
+    assert "more and more; what it used is unknown, in" in elsewhere.evidence
+
+
+@pytest.mark.parametrize(
+    ("columns", "conclusion"),
+    [
+        ({"service__backlog": [10_000.0] * 10}, "nothing saturated"),
+        ({"service__backlog": [11_000.0, *[10_500.0] * 9]}, "nothing saturated"),
+        ({"service__backlog": GROWING, "service_orders__busiestWanted": 1.0}, "service CPU"),
+        ({"service__backlog": GROWING, "service__unread": QUEUE + 1}, "service not reading"),
+    ],
+)
+def test_a_service_does_not_wait(columns: dict[str, Any], conclusion: str) -> None:
+    """A second's inputs, a backlog that shrinks, no core, or messages that it does not read."""
+    found = judged(made_telemetry(**columns))
+    assert (found.conclusion, found.also) == (conclusion, ())
+
+
 def test_evidence_leaves_out_a_column_without_samples() -> None:
     telemetry = made_telemetry(broker__unread=QUEUE + 1, without=("broker.cpu",))
     assert (

@@ -12,6 +12,7 @@ from pytest_loadtest import profile as profiles
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.plan.connecting import (
     connect_duration,
+    connect_record,
     connect_times,
     connected_in_time,
     connection_numbers,
@@ -74,14 +75,33 @@ def test_workers_interleave_to_exactly_the_rate(
             )
 
 
-@pytest.mark.parametrize(("slow", "in_time"), [(0, 10), (1, 9), (5, 6), (10, 6)])
+@pytest.mark.parametrize(("slow", "in_time"), [(0, 10), (1, 9), (5, 5), (10, 5)])
 def test_a_growing_delay_makes_connections_late_and_an_even_one_does_not(
     slow: int, in_time: int
 ) -> None:
     """Ten connections take 20 ms each, and the last ones longer."""
     begun = connect_times(SECOND, 100, np.arange(10))
     latency = 20_000_000 + np.maximum(np.arange(10) - (9 - slow), 0) * 100_000_000
-    assert connected_in_time(SECOND, 100, np.arange(10), begun + latency, latency) == in_time
+    record = connect_record(SECOND, 100, 10, begun + latency, latency)
+    assert connected_in_time([record]) == in_time
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 10])
+def test_connections_in_time_do_not_depend_on_the_workers_that_have_them(workers: int) -> None:
+    """One of ten takes five times as long as the others, which a worker alone cannot know."""
+    begun = connect_times(SECOND, 100, np.arange(10))
+    latency = np.full(10, 20_000_000)
+    latency[8] = 100_000_000
+    records = [
+        connect_record(SECOND, 100, 10, (begun + latency)[place::workers], latency[place::workers])
+        for place in range(workers)
+    ]
+    assert connected_in_time(records) == 9
+
+
+def test_connections_of_older_samples_are_in_time_as_each_worker_counted() -> None:
+    assert connected_in_time([3, 4]) == 7
+    assert connected_in_time([]) == 0
 
 
 @given(consumers=st.integers(1, 6), opened=st.integers(1, 6), subscriptions=st.integers(1, 20))

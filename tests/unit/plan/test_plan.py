@@ -690,3 +690,18 @@ def test_bodies_of_other_templates_have_another_digest() -> None:
         digests.append(made(profile, files=files).document["bodies"])
     assert digests[0] == digests[1] != digests[2]
     assert "bodies" not in made(loopback()).document
+
+
+def test_a_tap_is_one_more_read_of_each_input() -> None:
+    """It has connections of its own, and its rows are on disk and counted too."""
+    plain = made(profiles.loads(SERVICE, "p.yaml"), files=FILES)
+    tapped = made(
+        profiles.loads(SERVICE.replace("output:", "tap: true, output:"), "p.yaml"), files=FILES
+    )
+    assert (tapped.topology.fan_out, tapped.topology.reads) == (1, 2)
+    one, two = plain.needs, tapped.needs
+    assert two.delivered == 2 * one.delivered
+    assert two.connections.total == one.connections.total + 1
+    assert two.cores > one.cores
+    assert two.disk == pytest.approx(1.5 * one.disk)
+    assert two.aggregation.parallel == pytest.approx(3 * one.aggregation.parallel)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.documents import FACTS, document
 from builders.measurements import spread
 
+from pytest_loadtest.metrics.catalogue import LATENCIES
+from pytest_loadtest.report.arrival_facts import where_table
 from pytest_loadtest.report.terminal import summary_lines
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
 
 
 @pytest.mark.parametrize(
@@ -77,3 +82,50 @@ def test_the_time_at_the_target_is_shown_if_every_message_has_its_copies() -> No
         "µs",
         "56.0",
     ]
+
+
+TAPPED = {"toTap": spread(1, 3), "afterTap": spread(20, 30), "pastTap": spread(22, 32)}
+
+
+def tapped(parts: dict[str, Any], **changed: Any) -> RunDocument:
+    """A run with a tap. :param parts: its latencies, by their key."""
+    kinds = {metric.key: kind for kind, metric in LATENCIES.items()}
+    latencies = {kinds[key]: values for key, values in parts.items()}
+    routed = {"input": "orders", "output": ["confirmed"], "tap": True}
+    profile = {**FACTS.profile, "route": routed}
+    return document(facts={"profile": profile}, tapped=True, **latencies, **changed)
+
+
+def test_where_the_time_went_is_a_line_and_a_table() -> None:
+    """The means add up; the parts are in no other table."""
+    found = tapped({**TAPPED, "ownPastTap": spread(0, 4), "receiveLag": spread(0.02, 0.06)})
+    lines = summary_lines(found)
+    (where,) = [line for line in lines if "tap" in line]
+    assert where == (
+        "  where      of 27.0 ms on average 2.00 ms until the tap (send delay 500 µs, then broker),"
+        " 25.0 ms from there on (service and broker); own delays 2.00 ms of it"
+    )
+    assert not [line for line in lines if line.startswith("  at target")]
+    table = where_table(found.measurements)
+    assert table is not None
+    assert [(row[0], row[1]) for row in table.rows] == [
+        ("until the tap has it (send delay, broker)", "2.00 ms"),
+        ("… of it send delay", "500 µs"),
+        ("from there on (service, broker)", "25.0 ms"),
+        ("end-to-end", "27.0 ms"),
+        ("… of it own delays of the generator", "2.00 ms"),
+        ("after it: receive lag", "40.0 µs"),
+    ]
+    assert where_table(document().measurements) is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "missed"),
+    [({**TAPPED, "pastTap": spread(22, 32, 99_990)}, "10"), ({}, "100 000")],
+    ids=["some", "all"],
+)
+def test_what_the_tap_missed_is_stated(parts: dict[str, Any], missed: str) -> None:
+    found = tapped(parts)
+    (where,) = [line for line in summary_lines(found) if line.startswith("  where")]
+    assert where.endswith(f"; the tap missed the messages of {missed} deliveries")
+    assert found.verdict.outcome == document().verdict.outcome

@@ -89,3 +89,13 @@ def test_the_plan_of_a_route_leaves_out_what_the_service_decides() -> None:
     assert "envelope     in body, out body" in table
     assert "out; in, 1 × what the service sends" in table
     assert "the broker on this machine included, the service not" in table
+
+
+def test_the_plan_of_a_tap_says_what_it_adds() -> None:
+    text = (
+        "name: p\nproducerRate: 100\nmessageSize: 500\ntestDuration: 1s\ndriver: {name: mqtt}\n"
+        "route: {input: orders, output: confirmed, tap: true}\n"
+    )
+    made = made_plan(profiles.loads(text, "p.yaml"))
+    table = "\n".join(plan.plan_table(made, DriverFacts(client="c", version="1"), HERE))
+    assert "tap          one more subscription on each input: the broker delivers each" in table

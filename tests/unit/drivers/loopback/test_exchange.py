@@ -256,3 +256,36 @@ def one_frame(data: bytes) -> Frame:
     decoder.space()[: len(data)] = data
     (frame,) = decoder.filled(len(data))
     return frame
+
+
+def test_a_tap_gets_what_the_service_is_sent_and_consumers_what_it_sends() -> None:
+    """The service loses every second input, and takes 25 ms; the tap of another run gets nothing."""
+    posted: list[tuple[int, Frame]] = []
+    faults = Faults(service_lose=2, service_slow=1, service_threads=9)
+    exchange = Exchange(
+        faults, lambda client, buffers: posted.append((client, one_frame(b"".join(buffers))))
+    )
+    for client, subscription, run in ((1, 0, 1), (2, frames.TAP, 1), (3, frames.TAP, 2)):
+        consumer = columns(topic=[0], subscription=[subscription], consumer=[0], place=[0])
+        subscribe = frames.encode_frame(Kind.SUBSCRIBE, consumer, run=run)
+        exchange.handle_frame(client, one_frame(b"".join(subscribe)), 0)
+    produced = columns(seq=[0, 1], stream=[0, 0], size=[1, 1])
+
+    def delivered(now: int) -> list[tuple[int, bytes]]:
+        posted.clear()
+        exchange.release(now)
+        return [
+            (client, bytes(frame.payload)) for client, frame in posted if frame.kind is Kind.DELIVER
+        ]
+
+    def produce(now: int) -> None:
+        frame = frames.encode_frame(Kind.PRODUCE, produced, run=1, topics=1, payloads=[b"ab"])
+        exchange.handle_frame(4, one_frame(b"".join(frame)), now)
+
+    produce(0)
+    assert delivered(0) == [(2, b"ab")]
+    assert delivered(25 * MILLISECOND) == [(1, b"a")]
+    exchange.disconnect(2)
+    produce(30 * MILLISECOND)
+    assert delivered(30 * MILLISECOND) == []
+    assert delivered(55 * MILLISECOND) == [(1, b"a")]

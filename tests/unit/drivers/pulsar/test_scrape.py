@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_loadtest.drivers.base import TargetAddress, TelemetryContext
-from pytest_loadtest.drivers.pulsar.scrape import MOST_TOPICS, Scrape
+from pytest_loadtest.drivers.pulsar.scrape import MOST_INPUTS, MOST_TOPICS, Scrape
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.message.route import Route
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import SECOND
 
@@ -31,6 +32,8 @@ class Broker(ThreadingHTTPServer):
         self.refuses: dict[str, int] = {}
         self.tokens: set[str | None] = set()
         self.version = "4.0.0"
+        self.subscriptions: dict[str, Any] = {"s": {"consumers": [{"availablePermits": 0}]}}
+        self.asked: list[str] = []
 
     @property
     def url(self) -> str:
@@ -52,18 +55,15 @@ class Broker(ThreadingHTTPServer):
             return json.dumps({"numBundles": 4})
         if path.endswith("/partitions"):
             return json.dumps({"partitions": self.partitions})
-        return json.dumps(
-            {
-                "topicCreationTimeStamp": self.loaded,
-                "subscriptions": {"s": {"consumers": [{"availablePermits": 0}]}},
-            }
-        )
+        document = {"topicCreationTimeStamp": self.loaded, "subscriptions": self.subscriptions}
+        return json.dumps(document)
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Broker
 
     def do_GET(self) -> None:
+        self.server.asked.append(self.path)
         self.server.tokens.add(self.headers["Authorization"])
         status = next(
             (status for part, status in self.server.refuses.items() if part in self.path), 200
@@ -94,6 +94,7 @@ def scrape(
     kept: dict[str, Any] | None = None,
     settings: PulsarSettings | None = None,
     admin_url: str | None = None,
+    route: Route | None = None,
     **shape: Any,
 ) -> Scrape:
     """A source. :param kept: values from the phase before."""
@@ -106,7 +107,7 @@ def scrape(
     return Scrape(
         TelemetryContext(
             target=target, broker={}, settings=settings or PulsarSettings(), run="r", topology=topology, fresh=fresh,
-            kept={} if kept is None else kept, ports=set(),
+            kept={} if kept is None else kept, ports=set(), route=route,
         )
     )  # fmt: skip
 
@@ -118,6 +119,33 @@ def turn(number: int) -> int:
 
 def count(broker: Broker, number: float, topic: str = "topic-0") -> None:
     broker.counted[f"persistent://public/loadtest-r/{topic}"] = number
+
+
+THROUGH = Route(input="orders-{topic}", output=("confirmed-{topic}",))
+
+
+def test_under_a_route_the_backlog_of_the_service_is_read(broker: Broker) -> None:
+    """That of subscriptions with consumers, without those of a run; of topics only their names are known."""
+    broker.subscriptions = {
+        "orders": {"msgBacklog": 40, "consumers": [{}]},
+        "audit": {"msgBacklog": 2, "consumers": [{}]},
+        "left": {"msgBacklog": 1000, "consumers": []},
+        "loadtest-r-tap-00000007-0": {"msgBacklog": 500, "consumers": [{}]},
+    }
+    source = scrape(broker, route=THROUGH, topics=2)
+    assert source.read(turn(0)) == {"service.backlog": 84.0}
+    assert source.close() == {}
+    (missing,) = source.missing
+    assert missing == "broker's counters of topics: those of a route are not read"
+    assert [path for path in broker.asked if "stats" in path] == [
+        f"/admin/v2/persistent/public/default/orders-{number}/stats" for number in range(2)
+    ]
+
+
+def test_the_backlogs_of_many_inputs_are_not_read(broker: Broker) -> None:
+    source = scrape(broker, route=THROUGH, topics=MOST_INPUTS + 1)
+    assert source.read(turn(0)) == {}
+    assert "backlog of the service: the run has 33 inputs, at most 32 are asked" in source.missing
 
 
 def test_counts_begin_with_the_phase(broker: Broker) -> None:
