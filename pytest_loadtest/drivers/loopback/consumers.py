@@ -212,8 +212,10 @@ def read_deliveries(
         heads = [_value_heads(*part, carrier) for part in messages]
     else:
         heads = [_heads(*part) for part in messages]
-    # Another run may have sent a message that is shorter than the value before bodies.
-    sizes = [np.maximum(size - value, 0, dtype=np.int32) if value else size for size, _ in messages]
+    sizes = [size for size, _ in messages]
+    if value:
+        # Another run may have sent a message that is shorter than the value before bodies.
+        sizes = [np.maximum(size - value, 0, dtype=np.int32) for size in sizes]
     if checksum:
         flags = np.concatenate([_body_flags(*part) for part in messages])
     else:
