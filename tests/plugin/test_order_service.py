@@ -489,6 +489,8 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> 
     )
     project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
     options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
+    options.append("--load-set=slo.endToEndLatency.p50=5min")
+    options.append("--load-set=slo.throughput=1%")
     finished = project.run("-n2", "--load-broker-mode", "process", *options)
     assert finished.ret == 1, finished.out
     counted = {}
