@@ -403,8 +403,8 @@ def _received(
     if len(parts) == 1:
         return received
     turn = np.argsort(which, kind="stable")
-    columns = (
-        getattr(received, name)[turn]
+    columns = {
+        name: getattr(received, name)[turn]
         for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")
-    )
-    return Received(*columns, bodies=partial(body, arrivals, which[turn]))
+    }
+    return Received(**columns, bodies=partial(body, arrivals, which[turn]))
