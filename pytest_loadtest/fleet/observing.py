@@ -164,7 +164,7 @@ class Observing:
                 facts.serving,
                 without,
                 side=side,
-                services=with_children(services.values()),
+                services=partial(with_children, services.values()),
             )
         return sources, missing
 

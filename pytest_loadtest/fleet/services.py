@@ -74,11 +74,16 @@ class Services:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process ids of those that were started, by name: the second of a name has a 2."""
+        """The process ids of those that were started, by name: one whose name is taken gets the
+        first number from 2 that is free.
+        """
         pids: dict[str, int] = {}
         for process in self._processes:
-            number = sum(other.name == process.name for other in self._processes[: len(pids)]) + 1
-            name = process.name if number == 1 else f"{process.name} {number}"
+            name = process.name
+            number = 1
+            while name in pids:
+                number += 1
+                name = f"{process.name} {number}"
             pids[name] = process.pid
         return pids
 

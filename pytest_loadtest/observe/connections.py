@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -38,7 +38,8 @@ class ConnectionSource:
     :param without: local ports of connections that carry no load.
     :param side: first part of the names of the workers' columns; None if no worker is in this
         network namespace.
-    :param services: processes under test on this machine that are clients of the target too.
+    :param services: returns the processes under test on this machine, with their children, that
+        are clients of the target too. It is called when there are new connections.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class ConnectionSource:
         without: Collection[int] = (),
         *,
         side: str | None = "workers",
-        services: Sequence[int] = (),
+        services: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._without = without
         self._own = side
-        self._services = services
+        self._find_services = services
+        self._services = services()
+        self._known = np.zeros(0, np.int64)
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
@@ -74,6 +77,11 @@ class ConnectionSource:
         excluded = np.isin(sockets.local_port, without) | np.isin(sockets.remote_port, without)
         sockets = sockets.where(~excluded)
         dialled = self._dials_target(sockets)
+        inodes = sockets.inode[dialled]
+        # A new connection may be one of a child that a service has started since.
+        if not np.isin(inodes, self._known).all():
+            self._services = self._find_services()
+        self._known = inodes
         of_services = dialled & np.isin(sockets.inode, socket_inodes(self._services))
         sides = {}
         if self._services:

@@ -17,6 +17,7 @@ import pytest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.loopback.driver import LoopbackDriver
 from pytest_loadtest.drivers.loopback.faults import HOLD, relay_settings
+from pytest_loadtest.drivers.loopback.kind import KIND
 from pytest_loadtest.drivers.loopback.settings import LoopbackSettings, Stall
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message import envelope
@@ -52,6 +53,7 @@ def subject_at(port: int, settings: LoopbackSettings) -> Subject:
         settings=settings,
         window=settings.max_pending_messages,
         existing="shared",
+        envelopes=tuple(KIND.clients["library"].envelopes),
     )
 
 

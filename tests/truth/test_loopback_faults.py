@@ -217,6 +217,8 @@ ENVELOPES = {
     "template": """route: {input: "orders-{topic}", output: "confirmed-{topic}", envelope: "json:/ref"}
 payload: {pool: 20, template: '{"note": "{{ text(integer(1, 99)) }}", "ref": "{{ envelope }}"}'}""",
     "binary": 'route: {input: "orders-{topic}", output: "confirmed-{topic}"}',
+    "properties": """route: {input: "orders-{topic}", output: "confirmed-{topic}", envelope: properties}
+payload: {pool: 20, template: '{"note": "{{ text(integer(1, 99)) }}"}'}""",
 }
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from pytest_loadtest.drivers.base import Joined, Received
 from pytest_loadtest.drivers.columns import choose_received, join_received
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.message.carried import VALUE_SIZES, carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
+from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import decode_digits
 from pytest_loadtest.wire import frames
@@ -159,7 +161,10 @@ class RelayConsumers:
             self._undecoded = []
             try:
                 received = read_deliveries(
-                    undecoded, checksum=self._context.checksum, tokens=self._tokens
+                    undecoded,
+                    checksum=self._context.checksum,
+                    tokens=self._tokens,
+                    carrier=self._context.received_place.carrier,
                 )
             except FrameError as error:
                 raise TargetError(f"{self.connection.name}: {error}") from error
@@ -181,12 +186,17 @@ class RelayConsumers:
 
 
 def read_deliveries(
-    deliveries: Sequence[Stamped], *, checksum: bool, tokens: TokenReader | None = None
+    deliveries: Sequence[Stamped],
+    *,
+    checksum: bool,
+    tokens: TokenReader | None = None,
+    carrier: Carrier = Carrier.BODY,
 ) -> Received:
     """Decode DELIVER frames, at least one.
 
     :param checksum: verify the checksum of bodies.
-    :param tokens: finds the token of a message; None: the envelope begins its body.
+    :param tokens: finds the token of a message; None: bodies have none.
+    :param carrier: the part of messages that has their envelopes.
     :raises FrameError: a frame is inconsistent.
     """
     parts, times, lags = zip(*deliveries, strict=True)
@@ -195,11 +205,17 @@ def read_deliveries(
         parts = (frames.join(parts),)
     messages = [(frame.columns["size"], frame.payload) for frame in parts]
     places = [frame.columns["place"] for frame in parts]
-    if tokens is None:
-        heads = [_heads(*part) for part in messages]
-    else:
+    value = VALUE_SIZES.get(carrier, 0)
+    if tokens is not None:
         heads = [_token_heads(*part, tokens) for part in messages]
+    elif value:
+        heads = [_value_heads(*part, carrier) for part in messages]
+    else:
+        heads = [_heads(*part) for part in messages]
     sizes = [size for size, _ in messages]
+    if value:
+        # Another run may have sent a message that is shorter than the value before bodies.
+        sizes = [np.maximum(size - value, 0, dtype=np.int32) for size in sizes]
     if checksum:
         flags = np.concatenate([_body_flags(*part) for part in messages])
     else:
@@ -212,16 +228,22 @@ def read_deliveries(
         lag=np.repeat(np.array(lags, np.int64), counts),
         order=np.zeros(sum(counts), np.int64),
         flags=flags,
-        bodies=partial(_body, messages),
+        bodies=partial(_body, messages, value),
     )
 
 
-def _body(parts: Sequence[tuple[NDArray[np.int32], NDArray[np.uint8]]], row: int) -> bytes:
-    """Return the body of a message. :param parts: sizes and bodies of some frames."""
+def _body(
+    parts: Sequence[tuple[NDArray[np.int32], NDArray[np.uint8]]], value: int, row: int
+) -> bytes:
+    """Return the body of a message.
+
+    :param parts: sizes and bytes of the messages of some frames.
+    :param value: bytes before each body.
+    """
     for sizes, payload in parts:
         if row < len(sizes):
             start = int(sizes[:row].sum())
-            return payload[start : start + int(sizes[row])].tobytes()
+            return payload[start : start + int(sizes[row])].tobytes()[value:]
         row -= len(sizes)
     raise IndexError(row)
 
@@ -252,6 +274,19 @@ def _token_heads(
     return decode_digits(
         [tokens.digits(data, start, end) for start, end in zip(starts, ends, strict=True)]
     )
+
+
+def _value_heads(
+    size: NDArray[np.int32], payload: NDArray[np.uint8], carrier: Carrier
+) -> NDArray[np.uint8]:
+    """Return the envelopes of the values before bodies, ``(n, 32)``."""
+    data = payload.tobytes()
+    ends = np.cumsum(size, dtype=np.int64).tolist()
+    length = VALUE_SIZES[carrier]
+    values = []
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        values.append(data[start : min(start + length, end)])
+    return carried_heads(carrier, values)
 
 
 def _body_flags(size: NDArray[np.int32], payload: NDArray[np.uint8]) -> NDArray[np.int8]:

@@ -23,7 +23,7 @@ KIND: Final = DriverKind(
         "library": Client(
             driver="pytest_loadtest.drivers.loopback.driver:LoopbackDriver",
             source_addresses=True,
-            envelopes={"body": 0, "json": 0},
+            envelopes={"body": 0, "json": 0, "properties": 48, "correlationData": 32},
         )
     },
     checks="pytest_loadtest.drivers.loopback.settings:CHECKS",

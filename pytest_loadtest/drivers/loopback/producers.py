@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst
 from pytest_loadtest.drivers.columns import positions_without_room
+from pytest_loadtest.message.carried import VALUE_SIZES, carried_values
 from pytest_loadtest.message.envelope import HEAD, encode_heads
 from pytest_loadtest.message.payloads import whole_payloads
 from pytest_loadtest.message.samples import Status
@@ -83,7 +85,7 @@ class RelayProducers:
     def _hand_over(self, burst: Burst, slot: NDArray[np.int32]) -> None:
         # A copy, because the engine overwrites the burst's columns after send().
         self._unanswered.append((burst.row.copy(), slot))
-        size = self._packer.pool.sizes.take(burst.payload)
+        size = self._packer.sizes.take(burst.payload)
         if len(burst) * self._packer.largest <= frames.PORTION:
             self._send(burst, size)
         else:
@@ -275,13 +277,17 @@ class StreamWindows:
 class Packer:
     """Joins heads and payload bodies to the bytes of messages.
 
+    An envelope outside of the body is a value before it, as the protocol has no properties.
+
+    :ivar sizes: bytes of a message with each payload.
     :ivar largest: bytes of the largest message.
     """
 
     def __init__(self, pool: PayloadPool) -> None:
         self.pool = pool
-        self.largest = int(pool.sizes.max())
-        if pool.filler is not None:
+        self.sizes = pool.sizes + np.int32(VALUE_SIZES.get(pool.place.carrier, 0))
+        self.largest = int(self.sizes.max())
+        if pool.filler is not None or pool.place.outside:
             return
         self._bodies = pool.bodies
         self._head_sizes = pool.head_size.tolist()
@@ -300,6 +306,10 @@ class Packer:
         key: NDArray[np.int32] | None = None,
     ) -> Sequence[bytes | memoryview]:
         """Return the bytes of these messages as buffers. :param key: as in a burst."""
+        if self.pool.place.outside:
+            values = carried_values(self.pool.place.carrier, heads)
+            bodies = whole_payloads(self.pool, heads, payload, key)
+            return list(chain.from_iterable(zip(values, bodies, strict=True)))
         if self.pool.filler is not None:
             return whole_payloads(self.pool, heads, payload, key)
         if self._table is not None:

@@ -56,6 +56,20 @@ def test_each_request_starts_a_process_with_a_log_of_its_own(
     assert services.deaths() == ()
 
 
+def test_services_have_names_of_their_own_also_if_one_is_named_like_a_number(
+    services: Services, tmp_path: Path
+) -> None:
+    pids = []
+    for name in ("orders 2", "orders", "orders", "orders 2"):
+        script = tmp_path / name
+        script.write_text("#!/bin/sh\necho ready\nexec sleep 1000\n")
+        script.chmod(0o755)
+        asked = ServiceRequest(command=(str(script),), ready="ready", timeout=60 * SECOND)
+        pids.append(services.start(asked, print).pid)
+    names = ("orders 2", "orders", "orders 3", "orders 2 2")
+    assert services.pids == dict(zip(names, pids, strict=True))
+
+
 def test_a_service_that_has_ended_is_an_error_before_the_load(services: Services) -> None:
     """Those that run are not named."""
     services.start(STEADY, print)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -20,6 +22,7 @@ from pytest_loadtest.observe.connections import (
     packed,
     socket_inodes,
 )
+from pytest_loadtest.observe.processes import with_children
 
 
 class Pairs:
@@ -105,10 +108,39 @@ def test_connections_of_a_service_count_for_no_worker(pairs: Pairs) -> None:
     """Neither do the broker's ends of them."""
     stuff(pairs.theirs[0])
     own = [os.getpid()]
-    found = ConnectionSource([(pairs.host, pairs.port)], own, services=own).read(1)
+    found = ConnectionSource([(pairs.host, pairs.port)], own, services=lambda: own).read(1)
     assert [found[f"{side}.connections"] for side in ("service", "workers", "broker")] == [3, 0, 0]
     assert found["service.unread"] > 0
     assert (found["workers.unread"], found["broker.unsent"]) == (0, 0)
+
+
+CHILD = """\
+import socket, subprocess, sys
+sys.stdin.readline()
+text = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])));"
+subprocess.run([sys.executable, "-c", text + "print('up', flush=True); sys.stdin.read()", *sys.argv[1:]])
+"""
+
+
+def test_connections_of_a_child_that_a_service_starts_later_are_the_services(pairs: Pairs) -> None:
+    service = subprocess.Popen(
+        [sys.executable, "-c", CHILD, pairs.host, str(pairs.port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with service:
+        assert service.stdin is not None and service.stdout is not None
+        source = ConnectionSource(
+            [(pairs.host, pairs.port)], [], services=lambda: with_children([service.pid])
+        )
+        before = source.read(1)
+        service.stdin.write(b"\n")
+        service.stdin.flush()
+        assert service.stdout.readline() == b"up\n"
+        after = source.read(2)
+    for found, expected in ((before, 0), (after, 1)):
+        assert found["service.connections"] == expected
+        assert found["workers.connections"] == 3
 
 
 def test_a_process_that_is_gone_has_no_sockets() -> None:

@@ -93,7 +93,7 @@ def test_places_that_messages_of_the_broker_do_not_have_are_rejected() -> None:
         profile.loads(placed('{in: "json:/a", out: correlationData}', *names), "p.yaml")
     assert str(error.value) == (
         "p.yaml:7:34: route.envelope.out: messages of Pulsar have no correlationData"
-        " (write body or json or properties, or driver: {name: mqtt})"
+        " (write body or json or properties, or driver: {name: mqtt} or driver: {name: loopback})"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,7 +27,7 @@ from pytest_loadtest.wire.pulsar.batches import BatchReader
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -159,8 +158,7 @@ class ArrivalReader:
         if single:
             parts.append(self._read_single(came, single))
         parts += [self._read(came[number], number) for number in odd]
-        received, which = _received(came, [part for part in parts if part.numbers])
-        return replace(received, bodies=partial(self._body, came, which))
+        return _received(came, [part for part in parts if part.numbers], self._body)
 
     def _body(self, came: Sequence[Arrival], which: NDArray[np.intp], row: int) -> bytes:
         """Return the body of a message; of an unreadable entry its first bytes.
@@ -367,12 +365,14 @@ def _concatenated(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _received(
-    arrivals: Sequence[Arrival], parts: Sequence[_Part]
-) -> tuple[Received, NDArray[np.intp]]:
-    """Join the parts and sort their messages by arrival; with the number of each one's arrival.
+    arrivals: Sequence[Arrival], parts: Sequence[_Part], body: Callable[..., bytes]
+) -> Received:
+    """Join the parts and sort their messages by arrival.
 
     If arrivals 0, 1 and 2 have two, one and three messages, and the first part has those of 0 and
     2, the second those of 1, then ``which`` is 0 0 2 2 2 1, and ``turn`` is 0 1 5 2 3 4.
+
+    :param body: returns the body of a message, as ``ArrivalReader._body``.
     """
     numbers = np.array([number for part in parts for number in part.numbers])
     counts = np.array([count for part in parts for count in part.counts])
@@ -389,6 +389,7 @@ def _received(
         order=order.take(which),
         flags=flags.take(which).astype(np.int8),
         lag=lag.take(which),
+        bodies=partial(body, arrivals, which),
     )
     done = 0
     for part in parts:
@@ -400,10 +401,10 @@ def _received(
             output = received.order[rows] >> OUTPUT_BITS << OUTPUT_BITS
             received.order[rows] = output | part.order
     if len(parts) == 1:
-        return received, which
+        return received
     turn = np.argsort(which, kind="stable")
-    columns = (
-        getattr(received, name)[turn]
+    columns = {
+        name: getattr(received, name)[turn]
         for name in ("consumer", "heads", "size", "time", "order", "flags", "lag")
-    )
-    return Received(*columns), which[turn]
+    }
+    return Received(**columns, bodies=partial(body, arrivals, which[turn]))

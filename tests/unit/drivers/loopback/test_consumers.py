@@ -13,11 +13,12 @@ from pytest_loadtest.drivers.loopback.connection import Stamped
 from pytest_loadtest.drivers.loopback.consumers import read_deliveries
 from pytest_loadtest.drivers.loopback.producers import Packer
 from pytest_loadtest.message import envelope
+from pytest_loadtest.message.carried import VALUE_SIZES
 from pytest_loadtest.message.payloads import build_pattern_pool
 from pytest_loadtest.message.route import parse_place
 from pytest_loadtest.message.template import render_template
 from pytest_loadtest.message.token import TokenReader
-from pytest_loadtest.testing.rig import mixed_pool, plain_pool
+from pytest_loadtest.testing.rig import mixed_pool, placed_pool, plain_pool
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Decoder, Kind
 
@@ -97,3 +98,36 @@ def test_tokens_of_templates_are_found_in_deliveries() -> None:
     assert received.bodies is not None
     assert list(map(received.bodies, range(4))) == packed
     assert (found.stream[:3].tolist(), found.seq[:3].tolist()) == ([3, 1, 2], [7, 8, 9])
+
+
+@pytest.mark.parametrize("place", ["properties", "correlationData"])
+def test_envelopes_outside_of_bodies_come_before_them(place: str) -> None:
+    """Sizes are those of bodies; a message that is shorter than such a value is foreign."""
+    found = parse_place(place)
+    pool = placed_pool(found)
+    payload = np.array([0, 0, 0], np.uint16)
+    stream = np.array([3, 1, 2], np.int32)
+    seq = np.array([7, 8, 9])
+    heads = envelope.encode_heads(
+        pool, nonce=5, stream=stream, seq=seq, intended=seq, payload=payload
+    )
+    packer = Packer(pool)
+    packed = [bytes(part) for part in packer.pack(heads, payload)] + [b"hello"]
+    sizes = np.append(packer.sizes[payload], 5)
+    assert packer.largest == int(pool.sizes.max()) + VALUE_SIZES[found.carrier]
+    raw = b"".join(
+        frames.encode_frame(
+            Kind.DELIVER, {"place": np.zeros(4, np.int32), "size": sizes}, payloads=packed
+        )
+    )
+    decoder = Decoder(len(raw))
+    decoder.space()[: len(raw)] = raw
+    (frame,) = decoder.filled(len(raw))
+    received = read_deliveries([Stamped(frame, 77, 5)], checksum=False, carrier=found.carrier)
+    read = envelope.decode_heads(received.heads, None, 5)
+    assert read.kind.tolist() == [envelope.OURS] * 3 + [envelope.FOREIGN]
+    assert (read.stream[:3].tolist(), read.seq[:3].tolist()) == ([3, 1, 2], [7, 8, 9])
+    assert received.size.tolist() == [*pool.sizes[payload].tolist(), 0]
+    assert received.size.dtype == np.int32
+    assert received.bodies is not None
+    assert [received.bodies(row) for row in range(4)] == [*[pool.bodies[0]] * 3, b""]
