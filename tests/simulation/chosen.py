@@ -21,8 +21,8 @@ BY_CHANCE: Final = 0.01
 
 def check_share(facts: Facts, finding: dict[str, Any]) -> Iterator[Violation]:
     """A share of a service that chooses is judged only where its interval decides (docs/howto/test-a-service.md)."""
-    if not facts.acked:
-        return
+    if not facts.acked or not facts.copies:
+        return  # Where nothing was received, nothing is judged (docs/howto/read-a-verdict.md, No data).
     share = facts.answered / (len(facts.acked) * facts.subscriptions)
     low, high = wilson(share, len(facts.acked))
     least, most = finding["minimum"], finding["maximum"]
