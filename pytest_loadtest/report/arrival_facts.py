@@ -61,7 +61,7 @@ def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) ->
 
 PARTS: Final = {
     "toTap": "until the tap has it (send delay, broker)",
-    "sendDelay": "… of it send delay",
+    "sendDelay": "… send delay of all that were sent",
     "afterTap": "from there on (service, broker)",
     "pastTap": "end-to-end",
     "ownPastTap": "… of it own delays of the generator",
@@ -85,13 +85,17 @@ def where_table(measured: MeasurementsSection) -> Table | None:
 
 def _where(measured: MeasurementsSection) -> str:
     """Return the means in one line."""
+    if measured.latencies["pastTap"] is None:
+        return f"unknown{_untapped(measured)}"
     means = {}
     for key in PARTS:
         latency = measured.latencies.get(key)
         means[key] = "unknown" if latency is None else mean_text(latency)
     text = f"of {means['pastTap']} on average {means['toTap']} until the tap (send delay"
-    text += f" {means['sendDelay']}, then broker), {means['afterTap']} from there on (service and"
-    return f"{text} broker); own delays {means['ownPastTap']} of it{_untapped(measured)}"
+    text += f" {means['sendDelay']} of all sent, then broker), {means['afterTap']} from there on"
+    return (
+        f"{text} (service and broker); own delays {means['ownPastTap']} of it{_untapped(measured)}"
+    )
 
 
 def _untapped(measured: MeasurementsSection) -> str:
