@@ -42,7 +42,7 @@ def edited(folder: Path, change: Any) -> Path:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Stages, changes and the reason of an abort included; a run that did not end, is on one host, or has one output of each message, has no key for it."""
+    """Stages, changes and the reason of an abort included; a run that did not end, is on one host, has one output of each message, or no tap, has no key for it."""
     run = made_run_file(
         stages=(STAGE,),
         changes=(CHANGE,),
@@ -54,7 +54,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())
     ordinary = ("ended", "clocks", "within_hosts", "samples", "ended_services")
-    ordinary += ("outputs", "selective")
+    ordinary += ("outputs", "selective", "tapped")
     assert set(ordinary).isdisjoint(document)
     assert document == {
         name: value
