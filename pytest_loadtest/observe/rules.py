@@ -324,14 +324,19 @@ def _service_states(sampled: Sampled, mask: Mask) -> list[str]:
 
 
 def _service_waits(sampled: Sampled) -> Mask:
-    """The inputs of more than a second wait for the service, more than ever before in the phase.
+    """More inputs wait for the service than before in the phase, and from then on always more than
+    those of a second above the fewest.
 
-    And neither its CPU nor its connections explain it.
+    Neither its CPU and connections nor the broker's CPU, disk and rate limits explain it.
     """
+    # A service that acknowledges every 4 s has 1 2 3 4 1 2 3 4 s of inputs: it always returns to 1.
     backlog = sampled["service.backlog"]
     before = np.fmax.accumulate(np.append(0.0, backlog))[:-1]
-    mask: Mask = (backlog > before) & (backlog > sampled.input_rate)
-    return mask & ~_service_cpu(sampled) & ~_service_not_reading(sampled)
+    fewest_after = np.fmin.accumulate(backlog[::-1])[::-1]
+    growth = fewest_after - fewest_after[:1]
+    mask: Mask = (backlog > before) & (growth > sampled.input_rate)
+    mask &= ~_service_cpu(sampled) & ~_service_not_reading(sampled)
+    return mask & ~_no_core(sampled) & ~_on_disk(sampled) & ~_throttled(sampled)
 
 
 def _describe_service_waits(sampled: Sampled, mask: Mask) -> str:
@@ -418,14 +423,14 @@ class Sampled:
     :param sent_rate: payload bytes a second to the broker.
     :param received_rate: payload bytes a second from it.
     :param cores: number of cores of this machine.
-    :param input_rate: messages a second to the broker.
+    :param input_rate: messages a second to the broker; NaN: unknown.
     """
 
     telemetry: Telemetry
     sent_rate: float
     received_rate: float
     cores: int
-    input_rate: float = 0.0
+    input_rate: float = math.nan
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self.telemetry.column(name)

@@ -225,16 +225,17 @@ def test_a_service_without_a_core_is_named_and_does_not_count_as_one_that_does_n
 GROWING = [
     9_000.0,
     np.nan,
-    10_001.0,
-    10_001.0,
+    19_001.0,
+    19_001.0,
     np.nan,
-    12_000.0,
-    11_000.0,
+    21_000.0,
+    20_000.0,
     30_000.0,
     np.nan,
     np.nan,
 ]
-"""Messages of the made run's 10 000/s that wait: three times more than a second's and than before."""
+"""Messages of the made run's 10 000/s that wait: three times more than before, by a second's for good."""
+TEETH = [10_000.0, 20_000.0, 30_000.0, 0.0, 10_000.0, 20_000.0, 30_001.0, 0.0, 11_000.0, 21_000.0]
 
 
 def test_a_service_waits_if_more_and_more_of_its_inputs_do() -> None:
@@ -255,16 +256,29 @@ def test_a_service_waits_if_more_and_more_of_its_inputs_do() -> None:
 @pytest.mark.parametrize(
     ("columns", "conclusion"),
     [
-        ({"service__backlog": [10_000.0] * 10}, "nothing saturated"),
+        ({"service__backlog": np.linspace(9_000, 19_000, 10)}, "nothing saturated"),
         ({"service__backlog": [11_000.0, *[10_500.0] * 9]}, "nothing saturated"),
+        ({"service__backlog": np.linspace(90_000, 91_000, 10)}, "nothing saturated"),
+        ({"service__backlog": TEETH}, "nothing saturated"),
+        ({"service__backlog": GROWING, "broker__busiestWanted": 0.9}, "broker CPU"),
+        ({"service__backlog": GROWING, "broker__diskWait": 0.3}, "broker disk"),
+        ({"service__backlog": GROWING, "sys__dispatchThrottled": 1}, "broker throttling"),
         ({"service__backlog": GROWING, "service_orders__busiestWanted": 1.0}, "service CPU"),
         ({"service__backlog": GROWING, "service__unread": QUEUE + 1}, "service not reading"),
     ],
 )
 def test_a_service_does_not_wait(columns: dict[str, Any], conclusion: str) -> None:
-    """A second's inputs, a backlog that shrinks, no core, or messages that it does not read."""
+    """A second's inputs more, a backlog that shrinks or was there before, one that it acknowledges
+    from time to time, no core, messages that it does not read, or a broker that does not send them.
+    """
     found = judged(made_telemetry(**columns))
     assert (found.conclusion, found.also) == (conclusion, ())
+
+
+def test_a_service_does_not_wait_in_a_run_that_broke() -> None:
+    """How many messages it should have got in a second is unknown."""
+    growing = made_telemetry(service__backlog=GROWING)
+    assert conclude(growing, None, cores=2).conclusion == "nothing saturated"
 
 
 def test_evidence_leaves_out_a_column_without_samples() -> None:
