@@ -393,15 +393,18 @@ def topic_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def service_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the messages on inputs of a service that it has not acknowledged.
 
-    Subscriptions without consumers are no running service's.
+    Subscriptions without consumers are no running service's. The broker counts entries, which are
+    messages or batches, and knows the mean number of messages of those that a consumer got; 0: none.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """
     backlogs = []
     for topic in topics:
         for name, subscription in topic["subscriptions"].items():
-            if subscription["consumers"] and not name.startswith(OWN_SUBSCRIPTION):
-                backlogs.append(float(subscription["msgBacklog"]))
+            consumers = subscription["consumers"]
+            if consumers and not name.startswith(OWN_SUBSCRIPTION):
+                each = [max(one.get("avgMessagesPerEntry", 1), 1) for one in consumers]
+                backlogs.append(subscription["msgBacklog"] * sum(each) / len(each))
     return {"service.backlog": sum(backlogs)} if backlogs else {}
 
 

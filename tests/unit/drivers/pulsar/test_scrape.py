@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_loadtest.drivers.base import TargetAddress, TelemetryContext
-from pytest_loadtest.drivers.pulsar.scrape import MOST_INPUTS, MOST_TOPICS, Scrape
+from pytest_loadtest.drivers.pulsar.scrape import MOST_INPUTS, MOST_TOPICS, Scrape, service_columns
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.route import Route
@@ -140,6 +140,15 @@ def test_under_a_route_the_backlog_of_the_service_is_read(broker: Broker) -> Non
     assert [path for path in broker.asked if "stats" in path] == [
         f"/admin/v2/persistent/public/default/orders-{number}/stats" for number in range(2)
     ]
+
+
+def test_the_backlog_of_a_service_is_in_messages_where_entries_are_batches() -> None:
+    """Consumers that got nothing yet have a mean of 0; old brokers know none."""
+    got = [{"avgMessagesPerEntry": mean} for mean in (0, 49, 100)]
+    batches = {"orders": {"msgBacklog": 40, "consumers": got}}
+    single = {"orders": {"msgBacklog": 7, "consumers": [{}]}}
+    stats = [{"subscriptions": batches}, {"subscriptions": single}]
+    assert service_columns(stats) == {"service.backlog": 2007.0}
 
 
 def test_the_backlogs_of_many_inputs_are_not_read(broker: Broker) -> None:
