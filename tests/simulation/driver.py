@@ -248,7 +248,8 @@ class SimulatedDriver:
         if self._context.route is not None:
             service = self._target.service_of(self._context.route.input)
             route.outputs, route.chosen, route.output_topics = service
-        return self._target.routes.setdefault(self._context.run, route)
+        routes = self._target.taps if self._context.tap else self._target.routes
+        return routes.setdefault(self._context.run, route)
 
     def attach(self, consumers: Sequence[int]) -> None:
         if len(consumers):

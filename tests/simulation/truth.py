@@ -100,12 +100,14 @@ class PlayedPhase:
 class Truth:
     """All that happened.
 
+    :param tapped: copies of the inputs of a service that reached a tap.
     :param pauses: ``(worker, begin, end)`` in which a worker was stopped. :param killed: ``(worker, at)``.
     The engine's drops are due messages that are in no :class:`Sent`.
     """
 
     sent: list[Sent] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    tapped: list[Copy] = field(default_factory=list)
     phases: list[PlayedPhase] = field(default_factory=list)
     pauses: list[tuple[int, int, int]] = field(default_factory=list)
     killed: list[tuple[int, int]] = field(default_factory=list)
