@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,3 +119,17 @@ def test_a_lost_broker_ends_the_sampling_with_an_error(tmp_path: Path) -> None:
     tap.close()
     with pytest.raises(TargetError, match="Connection refused"):
         learn(broker.facts.url, ["a"], announce=lambda _: None)
+
+
+def test_an_observer_that_has_ended_has_no_open_sockets(url: str) -> None:
+    """paho closes a pair of sockets of its own when its client is freed, which must not wait for a collection of garbage."""
+    gc.disable()
+    try:
+        observed = observer.MqttObserver(url, ["s/a"], MqttSettings())
+        assert observed.read(10)
+        client = weakref.ref(observed._client)
+        observed.close()
+        del observed
+        assert client() is None
+    finally:
+        gc.enable()

@@ -309,7 +309,9 @@ def test_a_backlog_is_built_and_drained(session: OmbSession) -> None:
 def test_rate_0_finds_the_peak(session: OmbSession) -> None:
     """The broker accepts 450 msg/s, and 450 at once after a pause, so a second of 800 passes and one of 1 200 does not."""
     peak = session.document("peak")["peak"]
-    assert {step["outcome"] for step in peak["steps"] if step["rate"] == 1200} == {"missed"}
+    outcomes = {step["outcome"] for step in peak["steps"] if step["rate"] == 1200}
+    # Where a stall of the machine limits one, the search repeats it.
+    assert "missed" in outcomes and "met" not in outcomes
     assert (peak["limit"], peak["brokeFirst"], peak["confirmed"]) == ("target", "throughput", True)
     assert (
         0 < peak["rate"] <= 800 < peak["high"] or peak["high"] <= 800

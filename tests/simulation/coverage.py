@@ -147,6 +147,7 @@ SHAPES: Final[dict[str, Callable[[Profile], bool]]] = {
     "envelope in JSON": lambda profile: str(profile.get("route", {}).get("envelope")).startswith("json:"),
     "several outputs": lambda profile: isinstance(outputs(profile), int) and outputs(profile) > 1,
     "chosen outputs": lambda profile: isinstance(outputs(profile), dict),
+    "tap": lambda profile: "tap" in profile.get("route", {}),
     "several output topics": lambda profile: isinstance(profile.get("route", {}).get("output"), list),
 }  # fmt: skip
 

@@ -32,6 +32,8 @@ MOST_RANGES: Final = 5
 JSON: Final = "json:/reference"
 CHOOSES: Final = 0.35
 """Share of the services with one output for an input that choose the inputs."""
+TAPPED: Final = 0.4
+"""Share of the services with a tap on their inputs."""
 SMALLEST_JSON: Final = 100
 """Bytes of a body that has room for an envelope in JSON."""
 UNDER_WAY: Final = 0.1
@@ -181,6 +183,8 @@ def _route(load: Load, name: str, features: Features, die: Dice) -> None:
     if die.chance(0.3):
         names = [f"{topics}/{kind}/{{topic}}" for kind in ("out", "late", "other")]
         route["output"] = names[: die.randint(2, 3)]
+    if die.chance(TAPPED):
+        route["tap"] = True
     load.keys["route"] = route
 
 

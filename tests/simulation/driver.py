@@ -248,7 +248,8 @@ class SimulatedDriver:
         if self._context.route is not None:
             service = self._target.service_of(self._context.route.input)
             route.outputs, route.chosen, route.output_topics = service
-        return self._target.routes.setdefault(self._context.run, route)
+        routes = self._target.taps if self._context.tap else self._target.routes
+        return routes.setdefault(self._context.run, route)
 
     def attach(self, consumers: Sequence[int]) -> None:
         if len(consumers):
@@ -412,7 +413,7 @@ class SimulatedDriver:
         """Let a copy arrive at its time. :param head: None: of a message of another run."""
         if head is None:
             head = self._foreign_head(copy.arrived)
-        heapq.heappush(self._arrivals, (copy.arrived, next(self._number), copy, head))
+        heapq.heappush(self._arrivals, (copy.arrived, copy.number, copy, head))
 
     def _foreign_head(self, number: int) -> NDArray[np.uint8]:
         """Return the head of another run's message, or of no message of ours at all."""

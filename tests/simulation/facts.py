@@ -67,6 +67,7 @@ class Facts:
     steady: bool = True
     heads_settled: bool = True
     connections: list[Connection] = field(default_factory=list)
+    taps: dict[tuple[int, int], int] | None = None
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -271,6 +272,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         if copy.foreign and copy.run == run["run"] and since < copy.arrived < end
         if copy.stream < 0 or (copy.stream, copy.seq) in numbers
     ]
+    whole.taps = _taps(played, run["run"], numbers, end)
     whole.connections = [one for one in played.truth.connections if one.run == run["run"]]
     return whole
 
@@ -289,6 +291,21 @@ def _answered(sent: list[Sent], end: int, *, acknowledged: bool) -> tuple[list[S
             times.append(message.answered)
         messages.append(message)
     return messages, times
+
+
+def _taps(
+    played: Played, run: str, numbers: Set[tuple[int, int]], end: int
+) -> dict[tuple[int, int], int] | None:
+    """Return when the tap of a service had each message that it received; None if it received some too late, or never."""
+    times: dict[tuple[int, int], int] = {}
+    for copy in played.truth.tapped:
+        message = copy.stream, copy.seq
+        if copy.run != f"{run}-tap" or message not in numbers:
+            continue
+        if copy.stamped is None or copy.taken is None or copy.taken > end:
+            return None
+        times[message] = min(copy.stamped, times.get(message, copy.stamped))
+    return times
 
 
 def _add_copies(facts: Facts, arrived: list[Copy]) -> None:

@@ -41,7 +41,9 @@ LATENCIES: Final = {
     "connectLatency": "connect",
 }
 """Metric → its key in results.json."""
-TWO_ENDS: Final = ("broadcastSpread", "deliveryGap")
+PARTS_OF_A_ROUTE: Final = {"toTap": "toTap", "afterTap": "afterTap", "pastTap": "pastTap"}
+"""The same of those that nothing is judged by."""
+TWO_ENDS: Final = ("broadcastSpread", "deliveryGap", "afterTap")
 """Metrics whose both ends are stamped by hosts, so that the error of clocks counts twice."""
 
 
@@ -116,11 +118,27 @@ def _gaps(facts: Facts) -> tuple[list[int], int | None]:
     return values, None if silent is None else silent[0]
 
 
+def _past_a_tap(facts: Facts, metric: str) -> tuple[list[int], int | None]:
+    """Return the parts of the latency of what a tap received too (docs/howto/test-a-service.md)."""
+    values = []
+    for sent, copy in facts.firsts():
+        received = copy.stamped or 0
+        tapped = (facts.taps or {}).get((sent.stream, sent.seq))
+        if tapped is None:
+            continue
+        tapped = min(tapped, received)
+        begin = tapped if metric == "afterTap" else sent.intended
+        end = tapped if metric == "toTap" else received
+        values.append(end - begin)
+    return values, 0
+
+
 OF_OTHERS: Final[dict[str, Callable[[Facts], tuple[list[int], int | None]]]] = {
     "deliveryGap": _gaps,
     "broadcastCompletion": partial(_broadcasts, metric="broadcastCompletion"),
     "broadcastSpread": partial(_broadcasts, metric="broadcastSpread"),
     "connectLatency": lambda facts: (connect_latencies(facts), 0),
+    **{part: partial(_past_a_tap, metric=part) for part in PARTS_OF_A_ROUTE},
 }
 """Latencies that are not those of single messages or deliveries."""
 
@@ -185,6 +203,8 @@ def is_latency_certain(facts: Facts, metric: str) -> bool:
         return False
     if metric == "connectLatency":
         return facts.exact
+    if metric in PARTS_OF_A_ROUTE:
+        return facts.taps is not None
     if metric == "receiveLag":
         return facts.exact and facts.steady
     return True

@@ -4,7 +4,8 @@
 - a fault that only delays never turns *missed* into *met*: neither one of the target nor one of the generator;
 - the faults of a generator never turn *missed* into *met*: what is met with them is met with a perfect generator;
 - ordinary clocks, which drift a little, never change *met* and *missed*, nor the counts of a world without faults (docs/clocks.md);
-- in a world without faults, another number of workers, and other hosts for them, give the same counts and verdict (docs/design.md, Plan).
+- in a world without faults, another number of workers, and other hosts for them, give the same counts and verdict (docs/design.md, Plan);
+- so does a service without the tap on its inputs (docs/howto/test-a-service.md).
 """
 
 from __future__ import annotations
@@ -234,6 +235,15 @@ def other_hosts(world: World, played: Played) -> World | None:
     return replace(world, workers=workers, hosts=(), profile=profile)
 
 
+def without_tap(world: World, played: Played) -> World | None:
+    """Return a world without faults whose service has a tap on its inputs, without the tap."""
+    if not world.has_perfect_generator or not _is_untied(world, played):
+        return None
+    profile = deepcopy(world.profile)
+    tap = profile.get("route", {}).pop("tap", False)
+    return replace(world, profile=profile) if tap else None
+
+
 def _is_untied(world: World, played: Played) -> bool:
     """Return whether nothing in a world depends on its workers: no fault, no limit of the generator, no load that adapts."""
     if world.faults or played.outcome not in ("met", "missed"):
@@ -280,4 +290,5 @@ LAWS: Final = (
     ),
     Law(name="other workers", changed=other_workers, broken=_same),
     Law(name="other hosts", changed=other_hosts, broken=_same, margin=margin_between),
+    Law(name="no tap", changed=without_tap, broken=_same, margin=margin_between, share=OFTEN),
 )

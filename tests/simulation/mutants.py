@@ -477,6 +477,8 @@ MUTANTS: Final = (
         make=instead(lambda share, trials: (share, share)), likely=(("shape: chosen outputs",),)),
     Mutant(name="order across output topics", source="more", place="engine.order:OrderCheck.late", make=before(lambda order: order * 0, 3),
         likely=(("shape: several output topics",),)),
+    Mutant(name="a tap is compared with one subscription", source="more", place="metrics.tapped:tapped_rows",
+        make=before(lambda run: replace(run, subscriptions=1), 3), likely=(("shape: tap",),)),
     # The drain and the search.
     Mutant(name="any answer of the target ends a drain", source="more", place="fleet.drain:Drain._nothing_can_come", make=_any_answer,
         likely=(("fault: slow-delivery",), ("fault: stall",), ("shape: delays",))),

@@ -19,6 +19,7 @@ from simulation.facts import all_facts, has_key, median_shift, stages, true_offs
 from simulation.figures import (
     LATENCIES,
     NEVER,
+    PARTS_OF_A_ROUTE,
     RESOLUTION,
     clock_error,
     count,
@@ -384,7 +385,7 @@ def _latencies(facts: Facts) -> Iterator[Violation]:
 
 
 def _sections(facts: Facts, shown: dict[str, Any], prefix: str) -> Iterator[Violation]:
-    for metric, key in LATENCIES.items():
+    for metric, key in (LATENCIES | PARTS_OF_A_ROUTE).items():
         section = shown.get(key)
         if (
             section is None

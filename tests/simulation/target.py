@@ -7,6 +7,7 @@ it to the engine when its time has come.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -82,6 +83,8 @@ class SimulatedTarget:
         self._seed = world.seed
         self.truth = Truth()
         self.routes: dict[str, Route] = {}
+        self.taps: dict[str, Route] = {}
+        self._numbers = itertools.count()
         self._free_at = 0  # when a throttled target can store the next message
         self._last: dict[Any, int] = {}
         self._copies: dict[str, list[int]] = {}  # when each copy is handed over, ascending
@@ -276,6 +279,7 @@ class SimulatedTarget:
         topic = stream % route.topics
         number = 0
         for came in (stored, stored + MS)[: 1 + is_doubled]:
+            self._tap(run, sent, topic, came, head)
             done = self._handled(run, sent, topic, came)
             outputs = route.outputs
             if uniform(self._seed, "chosen", stream, seq) >= route.chosen:
@@ -296,6 +300,23 @@ class SimulatedTarget:
                     is_doubled=False, part=part, output=int(topics * route.output_topics),
                 )  # fmt: skip
                 number += 1
+
+    def _tap(self, run: str, sent: Sent, topic: int, stored: int, head: Any) -> None:
+        """Deliver an input to the tap too, if there is one."""
+        name = f"{run}-tap"
+        tap = self.taps.get(name)
+        if tap is None or topic not in tap.inboxes:
+            return
+        stream, seq = sent.stream, sent.seq
+        at = stored + self._took(self._world.target.down, "tap down", stream, seq)
+        at = self._connected(self._in_order(("tap", run, stream), at))
+        inbox = tap.inboxes[topic]
+        copy = Copy(
+            worker=inbox.worker, consumer=topic, subscription=0, topic=topic, stream=stream, seq=seq,
+            size=sent.size, arrived=at, run=name, number=next(self._numbers),
+        )  # fmt: skip
+        self.truth.tapped.append(copy)
+        inbox.arrive(copy, head)
 
     def _handled(self, run: str, sent: Sent, topic: int, stored: int) -> int | None:
         """Return when the service is done with an input; None if it ends before."""
@@ -420,6 +441,7 @@ class SimulatedTarget:
             head[8:16] ^= 0x5A
         copy.consumer = consumer
         copy.worker = route.inboxes[consumer].worker
+        copy.number = next(self._numbers)
         self.truth.copies.append(copy)
         route.inboxes[consumer].arrive(copy, head)
 

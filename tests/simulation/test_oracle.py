@@ -70,7 +70,7 @@ def simple(**keys: Any) -> dict[str, Any]:
 def routed(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """A run through a service that sends two outputs, loses and doubles some, and is slow at times."""
     profile = simple(
-        route={"input": "in/{topic}", "output": ["a/{topic}", "b/{topic}"], "outputs": 2},
+        route={"input": "in/{topic}", "output": ["a/{topic}", "b/{topic}"], "outputs": 2, "tap": True},
         subscriptionsPerTopic=2, drainTimeout="7s", slo={"endToEndLatency": {"p50": "20ms"}, "loss": 100},
     )  # fmt: skip
     faults = (
@@ -103,6 +103,23 @@ def test_latencies_of_first_outputs_alone_are_found(routed: Played) -> None:
     samples = routed.results["measurements"]["latencies"]["endToEnd"]["samples"]
     wrong = changed(routed, "measurements", "latencies", "endToEnd", "samples", value=samples // 2)
     assert "endToEndLatency.samples" in rules(check_truth(wrong))
+
+
+@pytest.mark.parametrize("part", ["toTap", "afterTap", "pastTap"])
+def test_a_wrong_part_of_the_way_past_a_tap_is_found(routed: Played, part: str) -> None:
+    assert routed.results is not None
+    total = routed.results["measurements"]["latencies"][part]["total"]
+    wrong = changed(routed, "measurements", "latencies", part, "total", value=total + 1)
+    assert rules(check_truth(wrong)) == {f"{part}.total"}
+
+
+def test_the_way_past_a_tap_that_received_something_too_late_is_open(routed: Played) -> None:
+    tapped = deepcopy(routed.truth.tapped)
+    late = next(copy for copy in tapped if copy.seq > 100 // 2)
+    late.taken = 1 << 62
+    truth = replace(routed.truth, tapped=tapped)
+    wrong = changed(routed, "measurements", "latencies", "toTap", "total", value=0)
+    assert rules(check_truth(replace(wrong, truth=truth))) == set()
 
 
 def test_a_throughput_of_half_of_the_outputs_is_found(routed: Played) -> None:

@@ -61,7 +61,7 @@ class Copy:
     :param arrived: when it was in the kernel's buffer of the consumer's host. :param taken: when the engine took it; None: never.
     :param stamped: the stamp of its arrival, in true time: later than ``arrived`` where the client read late and the kernel merged.
     :param damage: ``head``, ``body`` or None. :param output: the output topic of a route that it came on, from 0. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
-        ``seq`` are -1.
+        ``seq`` are -1. :param number: of what the target sent, by which copies that arrive at one instant are read in order.
     """
 
     worker: int
@@ -79,6 +79,7 @@ class Copy:
     foreign: bool = False
     output: int = 0
     run: str = ""
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -100,12 +101,14 @@ class PlayedPhase:
 class Truth:
     """All that happened.
 
+    :param tapped: copies of the inputs of a service that reached a tap.
     :param pauses: ``(worker, begin, end)`` in which a worker was stopped. :param killed: ``(worker, at)``.
     The engine's drops are due messages that are in no :class:`Sent`.
     """
 
     sent: list[Sent] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
+    tapped: list[Copy] = field(default_factory=list)
     phases: list[PlayedPhase] = field(default_factory=list)
     pauses: list[tuple[int, int, int]] = field(default_factory=list)
     killed: list[tuple[int, int]] = field(default_factory=list)

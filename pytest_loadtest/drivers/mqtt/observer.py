@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from paho.mqtt import client as paho
@@ -57,24 +58,24 @@ class MqttObserver:
         self._answers = list[Any]()
         endpoint = endpoint_of(url, settings.tls)
         self._client = _make_client(settings)
+        no_retained = take is None and settings.protocol_version == "5"
         if endpoint.tls is not None:
             self._client.tls_set_context(endpoint.tls.context)
+        # No callback refers to this object, so that paho closes its sockets, which it does when it
+        # is freed, at once.
+        answers = self._answers
+        take = take or partial(_keep, self._seen)
         self._client.on_connect = lambda _client, _data, _flags, reason, _properties: (
-            self._answers.append(reason)
+            answers.append(reason)
         )
         self._client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: (
-            self._answers.extend(reasons)
+            answers.extend(reasons)
         )
-        self._client.on_message = (
-            self._keep if take is None else lambda _client, _data, message: take(message)
-        )
+        self._client.on_message = lambda _client, _data, message: take(message)
         try:
             self._client.connect(endpoint.host, endpoint.port, settings.keep_alive // SECOND)
             self._await("the connection", 1)
-            self._subscribe(
-                list(dict.fromkeys(topics)),
-                no_retained=take is None and settings.protocol_version == "5",
-            )
+            self._subscribe(list(dict.fromkeys(topics)), no_retained=no_retained)
         except OSError as error:
             raise TargetError(f"{url}: {error}") from error
         except BaseException:
@@ -88,12 +89,6 @@ class MqttObserver:
         else:
             self._client.subscribe([(topic, 0) for topic in topics])
         self._await(f"a subscription to {', '.join(topics)}", len(topics))
-
-    def _keep(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
-        # Brokers set RETAIN on messages that were retained before the subscription (MQTT 5,
-        # 3.3.1.3); these are not current traffic.
-        if not message.retain:
-            self._seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
 
     def _await(self, what: str, count: int) -> None:
         deadline = time.monotonic() + _DEADLINE
@@ -114,8 +109,8 @@ class MqttObserver:
     def read(self, timeout: float) -> list[Seen]:
         """Return the messages since the last call; wait up to ``timeout`` seconds for one."""
         self._loop(timeout, lambda: f"{self._url}: connection lost: ")
-        seen = self._seen
-        self._seen = []
+        seen = list(self._seen)
+        self._seen.clear()
         return seen
 
     @property
@@ -132,6 +127,13 @@ class MqttObserver:
         """End the connection, and the session with it."""
         self._client.disconnect()
         self._client.loop(0.0)
+
+
+def _keep(seen: list[Seen], message: paho.MQTTMessage) -> None:
+    # Brokers set RETAIN on messages that were retained before the subscription (MQTT 5, 3.3.1.3);
+    # these are not current traffic.
+    if not message.retain:
+        seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
 
 
 def _make_client(settings: MqttSettings) -> paho.Client:
