@@ -55,7 +55,7 @@ __all__ = [
     "worst",
 ]
 
-REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
+REMEDY = "lower the rate, add workers (-n), free the machine, or use --load-scale auto"
 WINDOW_REMEDY = (
     "allow more messages in flight, use more producers, or lower the rate: messages waited for the"
     " answers to earlier ones of their stream, so more workers do not help"
