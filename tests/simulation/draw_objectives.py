@@ -368,7 +368,8 @@ class Author:
         if "violations" in slo and "earliness" in slo:
             # Where some windows may miss it, no message of the whole run may be early.
             whole["earliness"] = {"max": self._earliness()}
-        if "violations" in slo and self._scales.calm and load.messages < FEW:
+        is_sparse = self._scales.calm and load.messages < FEW
+        if "violations" in slo and is_sparse and "throughput" in self._metrics():
             whole["throughput"] = percent(0.2)
         if whole:
             slo["whole"] = whole

@@ -413,7 +413,7 @@ class SimulatedDriver:
         """Let a copy arrive at its time. :param head: None: of a message of another run."""
         if head is None:
             head = self._foreign_head(copy.arrived)
-        heapq.heappush(self._arrivals, (copy.arrived, next(self._number), copy, head))
+        heapq.heappush(self._arrivals, (copy.arrived, copy.number, copy, head))
 
     def _foreign_head(self, number: int) -> NDArray[np.uint8]:
         """Return the head of another run's message, or of no message of ours at all."""

@@ -7,6 +7,7 @@ it to the engine when its time has come.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -83,6 +84,7 @@ class SimulatedTarget:
         self.truth = Truth()
         self.routes: dict[str, Route] = {}
         self.taps: dict[str, Route] = {}
+        self._numbers = itertools.count()
         self._free_at = 0  # when a throttled target can store the next message
         self._last: dict[Any, int] = {}
         self._copies: dict[str, list[int]] = {}  # when each copy is handed over, ascending
@@ -311,7 +313,7 @@ class SimulatedTarget:
         inbox = tap.inboxes[topic]
         copy = Copy(
             worker=inbox.worker, consumer=topic, subscription=0, topic=topic, stream=stream, seq=seq,
-            size=sent.size, arrived=at, run=name,
+            size=sent.size, arrived=at, run=name, number=next(self._numbers),
         )  # fmt: skip
         self.truth.tapped.append(copy)
         inbox.arrive(copy, head)
@@ -439,6 +441,7 @@ class SimulatedTarget:
             head[8:16] ^= 0x5A
         copy.consumer = consumer
         copy.worker = route.inboxes[consumer].worker
+        copy.number = next(self._numbers)
         self.truth.copies.append(copy)
         route.inboxes[consumer].arrive(copy, head)
 

@@ -16,6 +16,7 @@ from simulation.margins import (
     REJECTS,
     SHIFT,
     TICK,
+    _is_a_tick_beyond_own_part,
     at_an_edge,
     held_up,
     margin_between,
@@ -225,3 +226,15 @@ def test_many_messages_at_an_edge_are_no_coincidence(both: tuple[Played, Played]
     for sent in truth.sent[:2]:
         sent.failed = True
     assert margin_between(replace(lost, truth=truth), kept) == ""
+
+
+def test_answers_that_wait_for_one_another_are_a_tick_beyond_the_own_part(tmp_path: Path) -> None:
+    """A message 2.1 ms late is answered after 4.5 ms: within a tick of 2 ms beyond the bound once its own part is subtracted."""
+    world = load_world(Path(__file__).parent / "regressions/answers-of-a-late-burst.yaml")
+    run = play(world, tmp_path)
+    assert run.results is not None
+    findings = run.results["verdict"]["findings"]
+    missed = next(one for one in findings if one["outcome"] == "missed")
+    bounds = {2 * MS: True, 3 * MS: False, 0.3 * MS: False}
+    for bound, is_explained in bounds.items():
+        assert _is_a_tick_beyond_own_part(None, missed | {"maximum": bound}, run) is is_explained

@@ -61,7 +61,7 @@ class Copy:
     :param arrived: when it was in the kernel's buffer of the consumer's host. :param taken: when the engine took it; None: never.
     :param stamped: the stamp of its arrival, in true time: later than ``arrived`` where the client read late and the kernel merged.
     :param damage: ``head``, ``body`` or None. :param output: the output topic of a route that it came on, from 0. :param foreign: it belongs to another topic, or to another run; then ``stream`` and
-        ``seq`` are -1.
+        ``seq`` are -1. :param number: of what the target sent, by which copies that arrive at one instant are read in order.
     """
 
     worker: int
@@ -79,6 +79,7 @@ class Copy:
     foreign: bool = False
     output: int = 0
     run: str = ""
+    number: int = 0
 
 
 @dataclass(slots=True)

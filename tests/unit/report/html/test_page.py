@@ -56,6 +56,12 @@ def test_a_broken_run_has_no_chart() -> None:
     assert not any(tag == "figure" for tag, _ in found.tags)
 
 
+def test_a_run_that_ended_before_its_clients_reported_has_a_page() -> None:
+    unknown = broken(Outcome.NO_DATA, "interrupted")
+    unknown = replace(unknown, driver={}, broker={})
+    assert "interrupted" in shown(run(unknown)).reads
+
+
 def test_every_part_of_a_run_has_its_chapter() -> None:
     """The run has a search, stages, size buckets, topics, a backlog, a broadcast, connections and a bottleneck."""
     topics = tuple(made_bucket(f"topic {number}", lost=number % 7) for number in range(30))
