@@ -36,7 +36,9 @@ def start(request: BrokerRequest, progress: Progress) -> Broker:
             return _starter(request.kind, mode)(request, progress)
         except UnavailableError as missing:
             tried.append(f"  {mode}: {missing}")
-            progress(f"{request.kind} broker, {mode}: {missing.reason.splitlines()[0]}")
+            progress(
+                f"{request.kind} broker cannot start as {mode}: {missing.reason.splitlines()[0]}"
+            )
     raise TargetError(f"no {request.kind} broker; tried\n" + "\n".join(tried))
 
 

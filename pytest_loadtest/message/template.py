@@ -141,6 +141,8 @@ class _Draws:
         self._number = 0
 
     def _draw(self, below: int) -> int:
+        if below < 1:
+            raise ValueError("nothing to draw from: the list or the range is empty")
         drawn = int(draws.draw_range(self._key, self._number, 1)[0])
         self._number += 1
         return drawn * below >> 64

@@ -11,6 +11,7 @@ controller's thread that answers the last meeting (after each step of a search),
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_loadtest.metrics.catalogue import Own
@@ -54,7 +55,7 @@ __all__ = [
     "worst",
 ]
 
-REMEDY = "lower the rate, add workers (-n), or use --load-scale auto"
+REMEDY = "lower the rate, add workers (-n), free the machine, or use --load-scale auto"
 WINDOW_REMEDY = (
     "allow more messages in flight, use more producers, or lower the rate: messages waited for the"
     " answers to earlier ones of their stream, so more workers do not help"
@@ -274,12 +275,16 @@ def _lagging(
     """Return the evidence that consumers did not take what they had.
 
     A target that waits for them delivered late, so it counts only if a metric missed its bound that
-    receive lag can make worse.
+    receive lag can make worse. A percentile among messages that never came is no such miss.
     """
     lag = measurements.latencies.get("receive_lag")
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
         return []
-    missed = {finding.objective.metric for finding in findings if finding.outcome is Outcome.MISSED}
+    missed = {
+        finding.objective.metric
+        for finding in findings
+        if finding.outcome is Outcome.MISSED and finding.observed != math.inf
+    }
     if missed.isdisjoint(LENGTHENED[Own.RECEIVE_LAG]):
         return []
     observed, limit = pair(lag.percentile(99), limits.receive_lag_p99, "ns")

@@ -75,4 +75,7 @@ def test_the_error_lists_each_mode_with_reason_and_remedy(
         word in text
         for word in ("container: no Docker engine", "process: no mosquitto", "doctor --fix")
     )
-    assert len(said) == 2
+    assert [line.partition(":")[0] for line in said] == [
+        "mqtt broker cannot start as container",
+        "mqtt broker cannot start as process",
+    ]

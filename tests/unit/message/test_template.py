@@ -115,6 +115,8 @@ def test_the_binary_envelope_begins_a_body_without_a_token() -> None:
         ("a\n{{ unknown }}", r"order\.json:2: 'unknown' is undefined"),
         ("a\n\n{% if %}", r"order\.json:3: Expected an expression"),
         ("{{ seq + 1 }}", r"order\.json:1: .* are filled in for each message: write them alone"),
+        ("a\n{{ integer(9, 1) }}", r"order\.json:2: nothing to draw from"),
+        ("{{ pick() }}", r"order\.json:1: nothing to draw from"),
         ("{{ ''.__class__.__mro__ }}", r"order\.json:1: .*unsafe"),
     ],
 )

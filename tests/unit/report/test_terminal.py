@@ -139,7 +139,7 @@ def test_a_slow_generator_comes_with_its_remedy() -> None:
     )
     assert (
         starting(found, "remedy")
-        == "  remedy     lower the rate, add workers (-n), or use --load-scale auto"
+        == "  remedy     lower the rate, add workers (-n), free the machine, or use --load-scale auto"
     )
     assert "gw2 1.20 cores and 2 more · longest stall 60.0 ms" in starting(found, "generator")
 

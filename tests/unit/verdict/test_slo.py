@@ -272,6 +272,19 @@ def test_consumers_that_lag_are_evidence_if_deliveries_were_late() -> None:
     assert verdict({"publishLatency": {"p99": "1ms"}}, made(**late)).outcome is Outcome.MISSED
 
 
+def test_a_lag_does_not_explain_messages_that_never_came() -> None:
+    """A service that died in mid-run is missed on a busy machine too."""
+    lost = made(
+        counts={"lost": 60_000, "received": 40_000, "received_in_time": 40_000},
+        end_to_end=spread(1, 900, 40_000),
+        receive_lag=spread(0, 200, 40_000),
+    )
+    never = verdict({"endToEndLatency": {"p99": "1s"}}, lost)
+    assert never.outcome is Outcome.MISSED
+    late = verdict({"endToEndLatency": {"p99": "1s", "p25": "100ms"}}, lost)
+    assert late.outcome is Outcome.GENERATOR_LIMITED, "what came was late, and lag may be why"
+
+
 def test_the_worst_of_several_workers_is_named() -> None:
     """By each kind of delay; a worker without values is not among them."""
     delays = {
