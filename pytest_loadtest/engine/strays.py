@@ -41,17 +41,20 @@ class KeptMessages:
         self._kept: dict[StrayKind, list[KeptMessage]] = {"foreign": [], "corrupt": []}
 
     def note(self, kind: StrayKind, received: Received, rows: NDArray[np.intp]) -> None:
-        """Keep those of these rows that are among the first of their kind."""
+        """Keep those of these rows that are among the first of their kind, by time."""
         kept = self._kept[kind]
-        if len(kept) == NAMED or not len(rows):
-            return
-        # Rows are in order of arrival for each consumer alone.
-        first = rows[np.argsort(received.time[rows], kind="stable")]
-        for row in first[: NAMED - len(kept)].tolist():
+        times = received.time[rows]
+        if len(kept) == NAMED:
+            # What arrived earlier may be taken later, from another connection.
+            earlier = times < kept[-1].time
+            rows, times = rows[earlier], times[earlier]
+        for row in rows[np.argsort(times, kind="stable")][:NAMED].tolist():
             time = int(received.time[row])
             consumer = int(received.consumer[row])
             size = int(received.size[row])
             kept.append(KeptMessage(kind, time, consumer, size, self._beginning(received, row)))
+        kept.sort(key=lambda message: message.time)
+        del kept[NAMED:]
 
     def _beginning(self, received: Received, row: int) -> bytes | None:
         size = min(int(received.size[row]), BEGINNING)

@@ -10,20 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.messages import (
-    Again,
-    Arrive,
     Command,
-    Failed,
-    Finished,
-    Meet,
-    ReportProgress,
     RunMessage,
     RunStep,
     StepAnswer,
-    StoresSamples,
 )
 
 if TYPE_CHECKING:
@@ -112,10 +105,6 @@ Event = (
     | GiveUp
     | Tick
 )
-EVENTS: Final[tuple[type[Event], ...]] = (
-    Arrive, Again, Meet, StoresSamples, ReportProgress, Command, Failed, Finished,
-    Gather, StartAgain, Superseded, WorkerLost, Answered, AnswerFailed, Conclude, GiveUp, Tick,
-)  # fmt: skip
 
 
 # What the shell has to do.

@@ -103,10 +103,6 @@ class Telemetry:
         column = self.columns.get(name)
         return np.full(len(self.time), np.nan) if column is None else column
 
-    def has_values(self, name: str) -> bool:
-        """Return True if any sample has a number for this column."""
-        return bool(np.isfinite(self.column(name)).any())
-
     def until(self, end: int) -> Telemetry:
         """Return the samples up to ``end``, ns after the phase's start."""
         kept = self.time <= end + SECOND // 10  # the last second's sample is taken shortly after it

@@ -41,12 +41,12 @@ def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) ->
     :param routed: a service sent what arrived.
     """
     latencies = measured.latencies
+    if "pastTap" in latencies:
+        yield "where", _where(measured)
+        return
     end_to_end = latencies.get("endToEnd")
     send_delay = latencies.get("sendDelay")
     if end_to_end is None or send_delay is None or end_to_end.clocks_disagree:
-        return
-    if "pastTap" in latencies:
-        yield "where", _where(measured)
         return
     # Means of the same messages can be subtracted, percentiles cannot.
     if measured.counts["received"] != measured.count("sent") * measured.fan_out:
@@ -71,8 +71,8 @@ PARTS: Final = {
 
 
 def where_table(measured: MeasurementsSection) -> Table | None:
-    """Return the parts of the time through a service; None without a tap."""
-    if measured.latencies.get("pastTap") is None:
+    """Return the parts of the time through a service; None without a tap, or if clocks disagree."""
+    if measured.latencies.get("pastTap") is None or _do_clocks_disagree(measured):
         return None
     rows = []
     for key, title in PARTS.items():
@@ -87,15 +87,23 @@ def _where(measured: MeasurementsSection) -> str:
     """Return the means in one line."""
     if measured.latencies["pastTap"] is None:
         return f"unknown{_untapped(measured)}"
+    if _do_clocks_disagree(measured):
+        return "unknown: the clocks of hosts disagree"
     means = {}
     for key in PARTS:
         latency = measured.latencies.get(key)
         means[key] = "unknown" if latency is None else mean_text(latency)
-    text = f"of {means['pastTap']} on average {means['toTap']} until the tap (send delay"
+    text = f"of {means['pastTap']} end-to-end on average {means['toTap']} until the tap (send delay"
     text += f" {means['sendDelay']} of all sent, then broker), {means['afterTap']} from there on"
     return (
         f"{text} (service and broker); own delays {means['ownPastTap']} of it{_untapped(measured)}"
     )
+
+
+def _do_clocks_disagree(measured: MeasurementsSection) -> bool:
+    """Return whether a part ends before it begins: then no part is known."""
+    parts = (measured.latencies.get(key) for key in PARTS)
+    return any(part is not None and part.clocks_disagree for part in parts)
 
 
 def _untapped(measured: MeasurementsSection) -> str:

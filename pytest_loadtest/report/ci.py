@@ -173,7 +173,7 @@ def _latencies(measured: MeasurementsSection) -> Iterator[str]:
     yield ""
     yield from markdown_lines(Table(head=("latency", *COLUMNS, "max"), rows=rows))
     if (where := where_table(measured)) is not None:
-        yield f"\n{where.caption}:\n"
+        yield ""
         yield from markdown_lines(where)
 
 

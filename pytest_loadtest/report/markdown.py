@@ -54,6 +54,9 @@ def code(text: str) -> str:
 
 def markdown_lines(table: Table) -> Iterator[str]:
     """Yield the lines of a table; its texts are escaped, a cell with an outcome is bold."""
+    if table.caption:
+        yield f"{escaped(table.caption)}:"
+        yield ""
     yield "|" + "".join(f" {escaped(head)} |" for head in table.head).replace("  |", " |")
     yield f"|{'|'.join(map(_RULES.__getitem__, table.sides))}|"
     for row in table.rows:

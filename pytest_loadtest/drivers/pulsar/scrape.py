@@ -394,7 +394,8 @@ def service_columns(topics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the messages on inputs of a service that it has not acknowledged.
 
     Subscriptions without consumers are no running service's. The broker counts entries, which are
-    messages or batches, and knows the mean number of messages of those that a consumer got; 0: none.
+    messages or batches, and knows the mean number of messages of those that a consumer got; 0:
+    none.
 
     :param topics: answers of ``/admin/v2/…/TOPIC/stats``.
     """

@@ -37,8 +37,9 @@ def test_the_first_three_are_kept_by_time() -> None:
     messages.note("foreign", received([9, 4], [1, 1]), np.array([0, 1]))
     messages.note("foreign", received([20, 11, 13, 12], [1, 1, 1, 1]), np.array([0, 2, 3]))
     messages.note("corrupt", received([1], [1]), np.array([0]))
+    messages.note("foreign", received([30, 10], [1, 1]), np.array([0, 1]))
     assert [(message.kind, message.time, message.consumer) for message in messages.take()] == [
-        ("foreign", 4, 1), ("foreign", 9, 0), ("foreign", 12, 3), ("corrupt", 1, 0)
+        ("foreign", 4, 1), ("foreign", 9, 0), ("foreign", 10, 1), ("corrupt", 1, 0)
     ]  # fmt: skip
     assert messages.take() == []
 

@@ -190,7 +190,7 @@ def test_a_source_that_does_not_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     hanging.may_end.set()
     assert found.missing[0].startswith("sampling: hanging did not end within ")
     assert set(found.lost) == {"hanging", "after"}
-    assert found.has_values("asked")
+    assert np.isfinite(found.column("asked")).any()
 
 
 def test_an_error_of_the_sampling_itself_loses_all_sources(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_where_the_time_went_is_a_line_and_a_table() -> None:
     lines = summary_lines(found)
     (where,) = [line for line in lines if "tap" in line]
     assert where == (
-        "  where      of 27.0 ms on average 2.00 ms until the tap (send delay 500 µs of all sent,"
+        "  where      of 27.0 ms end-to-end on average 2.00 ms until the tap (send delay 500 µs of all sent,"
         " then broker), 25.0 ms from there on (service and broker); own delays 2.00 ms of it"
     )
     assert not [line for line in lines if line.startswith("  at target")]
@@ -117,6 +118,18 @@ def test_where_the_time_went_is_a_line_and_a_table() -> None:
         ("after it: receive lag", "40.0 µs"),
     ]
     assert where_table(document().measurements) is None
+
+
+@pytest.mark.parametrize("part", ["toTap", "pastTap", "sendDelay"])
+def test_parts_by_clocks_that_disagree_are_unknown(part: str) -> None:
+    found = tapped(TAPPED)
+    latencies = dict(found.measurements.latencies)
+    wrong = latencies[part]
+    assert wrong is not None
+    latencies[part] = replace(wrong, negative=1, percentiles=dict.fromkeys(wrong.percentiles))
+    found = replace(found, measurements=replace(found.measurements, latencies=latencies))
+    assert "  where      unknown: the clocks of hosts disagree" in summary_lines(found)
+    assert where_table(found.measurements) is None
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ def test_a_run_without_such_messages_says_nothing_of_them() -> None:
 def test_markdown_has_a_row_for_each_with_its_bytes_escaped() -> None:
     lines = github_summary([RUN]).splitlines()
     at = lines.index("| kind | topic | time | size | first bytes |")
+    assert lines[at - 2 : at] == ["The first foreign and corrupt messages:", ""]
     row = "| foreign | shop/confirmed/0 | 2.00 s before load | 100 B |"
     assert lines[at + 2] == rf"{row} \<b\>\\x1b\[31m \| \`x\`{'y' * 60} |"
     assert lines[at + 3] == "| foreign | shop/confirmed/0 | 1.00 s | 100 B | unknown |"
