@@ -93,11 +93,9 @@ def _where(measured: MeasurementsSection) -> str:
     for key in PARTS:
         latency = measured.latencies.get(key)
         means[key] = "unknown" if latency is None else mean_text(latency)
-    text = f"of {means['pastTap']} end-to-end on average {means['toTap']} until the tap (send delay"
+    text = f"{means['pastTap']} end-to-end on average: {means['toTap']} until the tap (send delay"
     text += f" {means['sendDelay']} of all sent, then broker), {means['afterTap']} from there on"
-    return (
-        f"{text} (service and broker); own delays {means['ownPastTap']} of it{_untapped(measured)}"
-    )
+    return f"{text} (service and broker); {means['ownPastTap']} of it by the generator{_untapped(measured)}"
 
 
 def _do_clocks_disagree(measured: MeasurementsSection) -> bool:

@@ -103,8 +103,8 @@ def test_where_the_time_went_is_a_line_and_a_table() -> None:
     lines = summary_lines(found)
     (where,) = [line for line in lines if "tap" in line]
     assert where == (
-        "  where      of 27.0 ms end-to-end on average 2.00 ms until the tap (send delay 500 µs of all sent,"
-        " then broker), 25.0 ms from there on (service and broker); own delays 2.00 ms of it"
+        "  where      27.0 ms end-to-end on average: 2.00 ms until the tap (send delay 500 µs of all sent,"
+        " then broker), 25.0 ms from there on (service and broker); 2.00 ms of it by the generator"
     )
     assert not [line for line in lines if line.startswith("  at target")]
     table = where_table(found.measurements)
