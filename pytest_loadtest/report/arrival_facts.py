@@ -95,7 +95,8 @@ def _where(measured: MeasurementsSection) -> str:
         means[key] = "unknown" if latency is None else mean_text(latency)
     text = f"{means['pastTap']} end-to-end on average: {means['toTap']} until the tap (send delay"
     text += f" {means['sendDelay']} of all sent, then broker), {means['afterTap']} from there on"
-    return f"{text} (service and broker); {means['ownPastTap']} of it by the generator{_untapped(measured)}"
+    text += f" (service and broker); {means['ownPastTap']} of it by the generator"
+    return text + _untapped(measured)
 
 
 def _do_clocks_disagree(measured: MeasurementsSection) -> bool:
