@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from simulation.blame import is_comparable, missed
@@ -41,6 +42,8 @@ EXACT_COUNTS: Final = (
 )
 """Keys of ``measurements.counts`` in results.json that do not depend on the number of workers."""
 
+LATE: Final = 20 * MS
+"""ns by which the client of a worker reads late."""
 SHARE: Final = 0.15
 """Share of the worlds, by their seeds, for which each law is tried."""
 OFTEN: Final = 0.5
@@ -147,11 +150,11 @@ def later(world: World, played: Played) -> World | None:
 
 
 def later_reads(world: World, played: Played) -> World | None:
-    """Return a missed world in which the client of each worker reads 20 ms late."""
+    """Return a missed world in which the client of each worker reads late, and then sends late too."""
     if not _is_delay_harmful(world, played):
         return None
     late = tuple(
-        Fault(kind="slow-read", at=0, duration=None, values={"worker": worker, "by": 20 * MS})
+        Fault(kind="slow-read", at=0, duration=None, values={"worker": worker, "by": LATE})
         for worker in range(len(world.workers))
     )
     return replace(world, faults=(*world.faults, *late))
@@ -273,7 +276,12 @@ def _counts(played: Played) -> dict[str, Any]:
 LAWS: Final = (
     Law(name="a tighter bound", changed=tighter, broken=_no_longer_missed),
     Law(name="later deliveries", changed=later, broken=_no_longer_missed),
-    Law(name="later reads", changed=later_reads, broken=_no_longer_missed, margin=margin_between),
+    Law(
+        name="later reads",
+        changed=later_reads,
+        broken=_no_longer_missed,
+        margin=partial(margin_between, later=LATE),
+    ),
     Law(
         name="a perfect generator",
         changed=perfect,

@@ -63,10 +63,12 @@ Finding = dict[str, Any]
 Key = tuple[Any, ...]
 
 
-def margin_between(played: Played, other: Played) -> str:
+def margin_between(played: Played, other: Played, later: int = 0) -> str:
     """Return the margins that explain every objective which one play meets and the other misses.
 
     Empty if one is not explained, or if no objective differs: then something else decided.
+
+    :param later: ns by which the other play sends later.
     """
     if _shift(played, other) > MEETING:
         return SHIFT
@@ -79,7 +81,7 @@ def margin_between(played: Played, other: Played) -> str:
     for key in different:
         if key not in ours or key not in theirs:
             return ""
-        margin = _margin(key, ours[key], theirs[key], played, other)
+        margin = _margin(key, ours[key], theirs[key], played, other, later)
         if not margin:
             return ""
         used.add(margin)
@@ -119,7 +121,9 @@ def _outcome(findings: dict[Key, Finding], key: Key) -> str | None:
     return findings[key]["outcome"] if key in findings else None
 
 
-def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Played) -> str:
+def _margin(
+    key: Key, finding: Finding, other: Finding, played: Played, calm: Played, later: int
+) -> str:
     """Return the name of the margin that explains one objective, or ''."""
     if finding["windows"]:
         margin = TICK if _are_windows_close(finding, other) else ""
@@ -130,7 +134,7 @@ def _margin(key: Key, finding: Finding, other: Finding, played: Played, calm: Pl
         margin = TICK
     if margin or stage is not None or finding["bucket"] or finding["tenths"]:
         return margin
-    return _margin_of_messages(workload, finding, played, calm)
+    return _margin_of_messages(workload, finding, played, calm, later)
 
 
 def _margin_of_values(finding: Finding, other: Finding, played: Played, calm: Played) -> str:
@@ -170,11 +174,11 @@ def _is_a_tick_beyond_own_part(workload: str | None, finding: Finding, played: P
 
 
 def _margin_of_messages(
-    workload: str | None, finding: Finding, played: Played, other: Played
+    workload: str | None, finding: Finding, played: Played, other: Played, later: int
 ) -> str:
     """Return the margin of messages without which an objective holds, or does not, in both plays alike."""
     plays = (played, other)
-    edge = at_an_edge(played, other)
+    edge = at_an_edge(played, other, later)
     is_edge = 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET))
     late = held_up(played, edge) | held_up(other, edge)
     if is_edge and _are_alike(workload, finding, *((play, late) for play in plays)):
@@ -229,13 +233,16 @@ def _key(message: Sent | Copy) -> Key:
     return (message.run, message.stream, message.seq)
 
 
-def at_an_edge(played: Played, other: Played) -> set[Key]:
-    """Return the messages that were sent about as late in both plays, about at the same time, and have another fate."""
+def at_an_edge(played: Played, other: Played, later: int = 0) -> set[Key]:
+    """Return the messages that were sent about as late in both plays, about at the same time, and have another fate.
+
+    :param later: ns by which the other play sends later.
+    """
     theirs = fates(other)
     edge = set()
     for key, (at, delay, fate) in fates(played).items():
         their_at, their_delay, their_fate = theirs.get(key, (at, delay, fate))
-        is_same = abs(at - their_at) <= MEETING and abs(delay - their_delay) <= TICKS
+        is_same = abs(at - their_at) <= MEETING and abs(delay - their_delay) <= TICKS + later
         if is_same and fate != their_fate:
             edge.add(key)
     return edge
