@@ -68,6 +68,7 @@ class Facts:
     heads_settled: bool = True
     connections: list[Connection] = field(default_factory=list)
     taps: dict[tuple[int, int], int] | None = None
+    earlier: list[Sent] = field(default_factory=list)
     _by_message: dict[tuple[int, int], Sent] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -243,6 +244,12 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         for copy in played.truth.copies
         if copy.run == run["run"] and not copy.foreign and copy.arrived <= end + MARGIN
     ]
+    # On whatever topic it came, a message without a readable head is corrupt, and not foreign.
+    unreadable = [
+        copy
+        for copy in played.truth.copies
+        if copy.run == run["run"] and copy.damage == "head" and copy.arrived <= end + MARGIN
+    ]
     numbers = {(one.stream, one.seq) for one in messages}
     of_phase = [copy for copy in arrived if (copy.stream, copy.seq) in numbers]
     times += [copy.arrived for copy in of_phase]
@@ -250,7 +257,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         profile=profile, results=results, run=run, phase=phase,
         begin=phase.start, end=phase.start + run["duration"], phase_end=phase.start + run["duration"],
         messages=messages, offered=results["measurements"]["counts"]["offered"], copies={},
-        damaged=0, heads=sum(copy.damage == "head" and (copy.taken or 0) > since for copy in arrived),
+        damaged=0, heads=sum((copy.taken or 0) > since for copy in unreadable),
         settled=all(time <= end for time in times),
     )  # fmt: skip
     _add_copies(whole, of_phase)
@@ -263,14 +270,18 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         for copy in played.truth.copies
         if copy.run == run["run"] and copy.arrived > end and (copy.stream, copy.seq) in numbers
     ]
-    heads = [copy.taken or 0 for copy in arrived if copy.damage == "head"]
+    heads = [copy.taken or 0 for copy in unreadable]
     whole.heads_settled = not any(end < taken <= end + MARGIN for taken in heads)
     whole.steady = not played.world.of_side(GENERATOR)
     whole.foreign = [
         copy
         for copy in played.truth.copies
         if copy.foreign and copy.run == run["run"] and since < copy.arrived < end
+        if copy.damage != "head"
         if copy.stream < 0 or (copy.stream, copy.seq) in numbers
+    ]
+    whole.earlier = [
+        one for one in played.truth.sent if one.run == run["run"] and one.intended < phase.start
     ]
     whole.taps = _taps(played, run["run"], numbers, end)
     whole.connections = [one for one in played.truth.connections if one.run == run["run"]]

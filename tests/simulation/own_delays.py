@@ -25,6 +25,9 @@ def reactions(facts: Facts) -> Iterator[tuple[Sent, int]]:
     """Yield each message with the instant from which it could be sent, ns. One that the client rejects itself waits for no room."""
     window = facts.profile["driver"].get("maxPendingMessages", WINDOW)
     answers: dict[int, list[int]] = defaultdict(list)
+    # Messages of an earlier phase may still be in flight.
+    for sent in facts.earlier if facts.acknowledges else ():
+        insort(answers[sent.stream], 1 << 62 if sent.answered is None else sent.answered)
     for sent in sorted(facts.messages, key=lambda sent: (sent.at, sent.seq)):
         if sent.failed and sent.answered == sent.at:
             yield sent, min(sent.intended, sent.at)
