@@ -156,11 +156,13 @@ class SimulatedTarget:
                     sent.struck.add((struck.fault.kind, struck.number))
         return at
 
-    def _connected(self, at: int) -> int:
+    def _connected(self, at: int, sent: Sent | None = None) -> int:
         """Return when something arrives if connections are down at times."""
-        for begin, end, _ in self._cuts:
+        for number, (begin, end, kind) in enumerate(self._cuts):
             if begin <= at < end + RECONNECT:
                 at = end + RECONNECT
+                if sent is not None:
+                    sent.struck.add((kind, number))
         return at
 
     def _throttled(self, at: int, sent: Sent) -> int:
@@ -209,7 +211,9 @@ class SimulatedTarget:
         up = self._took(target.up, "up", stream, seq)
         down = self._took(target.down, "down", stream, seq)
         store = self._took(target.store, "store", stream, seq)
-        left = self._connected(sent.at)  # what is sent without a connection waits for the next one
+        left = self._connected(
+            sent.at, sent
+        )  # what is sent without a connection waits for the next one
         at = self._throttled(self._in_order(("up", run, stream), left + up), sent)
         for struck in self._striking("latency", at, topic, sent):
             store += int(struck.values["by"])
@@ -377,7 +381,7 @@ class SimulatedTarget:
                 continue
             copy = Copy(
                 worker=-1, consumer=-1, subscription=subscription, topic=topic, stream=stream, seq=seq, size=sent.size,
-                arrived=self._connected(at), damage=damage, run=run, output=output,
+                arrived=self._connected(at, sent), damage=damage, run=run, output=output,
             )  # fmt: skip
             if is_misrouted:
                 copy = replace(copy, topic=(topic + 1) % route.topics, foreign=route.topics > 1)
