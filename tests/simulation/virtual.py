@@ -198,6 +198,8 @@ class Simulation:
         self.over = True
         for thread in self._threads:
             if not thread.greenlet.dead:
+                # What it does at its end reads the clock of its own process.
+                self.thread, self.process = thread, thread.process
                 with contextlib.suppress(Exception):
                     thread.greenlet.throw(GreenletExit)
 
