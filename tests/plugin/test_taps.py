@@ -97,7 +97,7 @@ def parts_of(finished: Finished, deliveries: int = SENT) -> dict[str, Any]:
     parts = {name: latencies[name] for name in ("toTap", "afterTap", "pastTap", "ownPastTap")}
     assert {part["samples"] for part in parts.values()} == {deliveries}
     assert parts["toTap"]["total"] + parts["afterTap"]["total"] == parts["pastTap"]["total"]
-    assert "  where      of " in finished.out
+    assert " end-to-end on average: " in finished.out
     return parts
 
 
