@@ -102,7 +102,7 @@ def test_a_phase_is_sampled_in_the_controllers_clock(tmp_path: Path) -> None:
     assert len(telemetry) >= 1
     assert ((telemetry.time >= SECOND) & (telemetry.time <= took)).all()
     assert (telemetry.column("worker h1-1.memory") > 1e6).all()
-    assert telemetry.has_values("worker h1-1.busiestWanted")
+    assert np.isfinite(telemetry.column("worker h1-1.busiestWanted")).any()
     connections = telemetry.column(CONNECTIONS)
     assert set(connections[~np.isnan(connections)]) == {1}
     assert (
