@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.sections import mean_text, percentiles
+from pytest_loadtest.report.sections import UNKNOWN, mean_text, percentiles
 from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import counted, exact
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.measurements_section import MeasurementsSection
+    from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
     from pytest_loadtest.report.sections import Labelled
 
 
@@ -72,37 +72,45 @@ PARTS: Final = {
 
 def where_table(measured: MeasurementsSection) -> Table | None:
     """Return the parts of the time through a service; None without a tap, or if clocks disagree."""
-    if measured.latencies.get("pastTap") is None or _do_clocks_disagree(measured):
+    parts = _parts(measured)
+    if "pastTap" not in parts or _do_clocks_disagree(measured):
         return None
     rows = []
-    for key, title in PARTS.items():
-        latency = measured.latencies.get(key)
-        if latency is not None:
-            rows.append((title, mean_text(latency), *percentiles(latency, "p50", "p99")))
+    for key, latency in parts.items():
+        rows.append((PARTS[key], mean_text(latency), *percentiles(latency, "p50", "p99")))
     head = ("part", "mean", "p50", "p99", "max")
     return Table(caption=f"Where the time went{_untapped(measured)}", head=head, rows=rows)
 
 
 def _where(measured: MeasurementsSection) -> str:
     """Return the means in one line."""
-    if measured.latencies["pastTap"] is None:
+    parts = _parts(measured)
+    if "pastTap" not in parts:
         return f"unknown{_untapped(measured)}"
     if _do_clocks_disagree(measured):
         return "unknown: the clocks of hosts disagree"
-    means = {}
-    for key in PARTS:
-        latency = measured.latencies.get(key)
-        means[key] = "unknown" if latency is None else mean_text(latency)
+    means = dict.fromkeys(PARTS, UNKNOWN)
+    for key, latency in parts.items():
+        means[key] = mean_text(latency)
     text = f"{means['pastTap']} end-to-end on average: {means['toTap']} until the tap (send delay"
     text += f" {means['sendDelay']} of all sent, then broker), {means['afterTap']} from there on"
     text += f" (service and broker); {means['ownPastTap']} of it by the generator"
     return text + _untapped(measured)
 
 
+def _parts(measured: MeasurementsSection) -> dict[str, LatencySection]:
+    """Return the parts that were measured, by their key."""
+    found = {}
+    for key in PARTS:
+        if latency := measured.latencies.get(key):
+            found[key] = latency
+    return found
+
+
 def _do_clocks_disagree(measured: MeasurementsSection) -> bool:
-    """Return whether a part ends before it begins: then no part is known."""
-    parts = (measured.latencies.get(key) for key in PARTS)
-    return any(part is not None and part.clocks_disagree for part in parts)
+    """Return whether a part, or the whole, ends before it begins: then no part is known."""
+    latencies = map(measured.latencies.get, (*PARTS, "endToEnd"))
+    return any(latency is not None and latency.clocks_disagree for latency in latencies)
 
 
 def _untapped(measured: MeasurementsSection) -> str:

@@ -43,6 +43,7 @@ class Facts:
     :param later: copies that arrive after the phase. :param foreign: messages of other runs, also in the warm-up, and
         those of the phase at consumers of another topic. :param connections: of the run, before the load. :param steady: no worker has a fault.
     :param heads_settled: no damaged head was taken around the end of the drain.
+    :param taps: when the tap of a service had each message that it received; None: open. :param earlier: messages of the phases before.
     """
 
     profile: Profile

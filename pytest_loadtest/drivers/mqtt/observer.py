@@ -58,24 +58,26 @@ class MqttObserver:
         self._answers = list[Any]()
         endpoint = endpoint_of(url, settings.tls)
         self._client = _make_client(settings)
-        no_retained = take is None and settings.protocol_version == "5"
         if endpoint.tls is not None:
             self._client.tls_set_context(endpoint.tls.context)
         # No callback refers to this object, so that paho closes its sockets, which it does when it
         # is freed, at once.
         answers = self._answers
-        take = take or partial(_keep, self._seen)
+        take_message = take or partial(_keep, self._seen)
         self._client.on_connect = lambda _client, _data, _flags, reason, _properties: (
             answers.append(reason)
         )
         self._client.on_subscribe = lambda _client, _data, _mid, reasons, _properties: (
             answers.extend(reasons)
         )
-        self._client.on_message = lambda _client, _data, message: take(message)
+        self._client.on_message = lambda _client, _data, message: take_message(message)
         try:
             self._client.connect(endpoint.host, endpoint.port, settings.keep_alive // SECOND)
             self._await("the connection", 1)
-            self._subscribe(list(dict.fromkeys(topics)), no_retained=no_retained)
+            self._subscribe(
+                list(dict.fromkeys(topics)),
+                no_retained=take is None and settings.protocol_version == "5",
+            )
         except OSError as error:
             raise TargetError(f"{url}: {error}") from error
         except BaseException:

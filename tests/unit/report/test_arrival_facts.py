@@ -120,7 +120,7 @@ def test_where_the_time_went_is_a_line_and_a_table() -> None:
     assert where_table(document().measurements) is None
 
 
-@pytest.mark.parametrize("part", ["toTap", "pastTap", "sendDelay"])
+@pytest.mark.parametrize("part", ["toTap", "pastTap", "sendDelay", "endToEnd"])
 def test_parts_by_clocks_that_disagree_are_unknown(part: str) -> None:
     found = tapped(TAPPED)
     latencies = dict(found.measurements.latencies)
