@@ -19,6 +19,8 @@ from xml.etree import ElementTree
 import jsonschema
 import numpy_aggregation
 import pytest
+import warm_python
+from warm_python import WarmProcess
 
 from pytest_loadtest.report.document import dumps, parse_document, results_schema
 
@@ -28,7 +30,7 @@ NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:met
 VERBOSE = "    -v\n"  # the complete summary; without a terminal this option is unknown
 INI = f"""\
 [pytest]
-addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
+addopts = --strict-markers -p warm_python -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
 {VERBOSE}{NO_REPORTERS}"""
 SPARK_INI = """\
     --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
@@ -148,22 +150,30 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
-    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        """Start pytest in a process group of its own."""
+    def start(self, *args: str, stdout: int | None = None) -> subprocess.Popen[str] | WarmProcess:
+        """Start pytest in a process group of its own.
+
+        :param stdout: the descriptor of its output and errors, if the test reads it by itself.
+        """
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_", "GITHUB_"))
         } | self.environment
-        command = [*self.prefix, sys.executable, "-m", "pytest", *args, "--junitxml", "junit.xml"]
+        arguments = ["-m", "pytest", *args, "--junitxml", "junit.xml"]
+        if not self.prefix:
+            return warm_python.start(arguments, cwd=self.path, env=environment, stdout=stdout)
         return subprocess.Popen(
-            command, cwd=self.path, env=environment, text=True, start_new_session=True,
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options},
+            [*self.prefix, sys.executable, *arguments],
+            cwd=self.path, env=environment, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=stdout or subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def run(self, *args: str, timeout: float = TIMEOUT) -> Finished:
         """Run pytest to its end."""
         return self.finish(self.start(*args), timeout)
 
-    def finish(self, process: subprocess.Popen[str], timeout: float = TIMEOUT) -> Finished:
+    def finish(
+        self, process: subprocess.Popen[str] | WarmProcess, timeout: float = TIMEOUT
+    ) -> Finished:
         """Wait for a started run."""
         before = set(self.path.glob(".loadtest/*"))
         try:
@@ -220,12 +230,13 @@ class Project:
     def processes(self) -> list[tuple[int, str]]:
         """Return them with their ids."""
         mark, found = self.environment["LOADTEST_MARK"].encode(), []
+        name = mark[:15]
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 if (
                     mark in (entry / "environ").read_bytes()
-                    and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-                ):
+                    or name == (entry / "comm").read_bytes().strip()
+                ) and ((entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"):
                     command = (
                         (entry / "cmdline")
                         .read_bytes()

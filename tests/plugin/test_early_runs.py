@@ -343,7 +343,7 @@ def test_a_session_that_is_killed_or_interrupted_leaves_no_service(
     """The fixture ``small`` checks that no process is left."""
     small.write("test_it.py", KILLED)
     process = small.start(workers)
-    wait_for((small.path / "steady.started").exists)
+    wait_for(lambda: (small.path / "steady.started").exists() and starts(small, "steady"))
     (service,) = (int(pid) for pid in starts(small, "steady"))
     assert Path(f"/proc/{service}").exists()
     process.send_signal(number)

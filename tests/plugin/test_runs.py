@@ -213,7 +213,7 @@ def on_terminal(project: Project, *args: str, columns: int = 160) -> str:
     except OSError as error:  # a root without /dev/pts
         pytest.skip(f"no terminal to be had: {error}")
     project.environment["COLUMNS"] = str(columns)
-    process = project.start(*args, "-p", "no:cacheprovider", stdout=theirs, stderr=theirs)
+    process = project.start(*args, "-p", "no:cacheprovider", stdout=theirs)
     os.close(theirs)
     seen: list[bytes] = []
     reader = threading.Thread(target=_read, args=(ours, seen))
