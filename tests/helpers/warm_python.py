@@ -25,10 +25,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -309,5 +310,25 @@ def _start_worker(arguments: Sequence[str]) -> WarmProcess:
     return worker
 
 
+def _run(function: Callable[[], None]) -> NoReturn:
+    """Run what this process is to do, and end it as Python does, but leave its memory as it is: freeing it takes a third of the time."""
+    status: object = 1
+    try:
+        function()
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+        if not isinstance(status, int):
+            print(status, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(status) if isinstance(status, int) else 1)
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1])()
+    _run(_serve(sys.argv[1]))
