@@ -262,6 +262,8 @@ def _become(asked: Asked, descriptors: Sequence[int]) -> Callable[[], None]:
         Path("/proc/self/comm").write_text(process_name(name), encoding="ascii")
     paths = asked.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[0:1] = [asked.folder, *filter(None, paths)]
+    workers: Any = importlib.import_module("xdist.workermanage")
+    workers._sys_path[:] = sys.path  # what it has copied when it was imported
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", 1, "utf-8", closefd=False)
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, "utf-8", closefd=False)
     option, code, *arguments = asked.arguments

@@ -257,7 +257,7 @@ def fresh(path: Path, *, spark: bool = False) -> Iterator[Project]:
     """
     made = Project(
         path,
-        {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)},
+        {"LOADTEST_MARK": uuid.uuid4().hex, **numpy_aggregation.ENVIRONMENT},
     )
     made.write("pytest.ini", INI + (SPARK_INI if spark else "    -p numpy_aggregation\n"))
     yield made
