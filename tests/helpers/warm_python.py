@@ -1,8 +1,7 @@
 """Python processes that begin with the modules of a load test: they are forked from one that has them.
 
 Importing pytest, its plugins and this project's modules takes most of the CPU time of a short session, and once more in each of its workers.
-The first ``start`` of a test process makes a server, which ends with that process. The plugin ``-p warm_python`` lets xdist start its workers
-in the same way.
+The first ``start`` of a test process makes a server, which ends with that process. xdist starts its workers in the same way.
 """
 
 from __future__ import annotations
@@ -262,8 +261,7 @@ def _become(asked: Asked, descriptors: Sequence[int]) -> Callable[[], None]:
         Path("/proc/self/comm").write_text(process_name(name), encoding="ascii")
     paths = asked.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[0:1] = [asked.folder, *filter(None, paths)]
-    workers: Any = importlib.import_module("xdist.workermanage")
-    workers._sys_path[:] = sys.path  # what it has copied when it was imported
+    _start_workers_warm()
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", 1, "utf-8", closefd=False)
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, "utf-8", closefd=False)
     option, code, *arguments = asked.arguments
@@ -281,17 +279,20 @@ def process_name(mark: str) -> str:
     return mark[:15]
 
 
-# -- in pytest's controller
+# -- in each of its processes
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let xdist start its workers warm."""
-    if hasattr(config, "workerinput") or SERVER not in os.environ:
-        return
+def _start_workers_warm() -> None:
+    """Let xdist start its workers in the same way, with the paths of their session."""
+    workers: Any = importlib.import_module("xdist.workermanage")
+    workers._sys_path[:] = sys.path  # what it has copied when it was imported
     gateways: Any = importlib.import_module("execnet.gateway_io")
 
     class WarmGateway(gateways.Popen2IOMaster):  # type: ignore[misc]
         def __init__(self, args: Sequence[str], execmodel: Any) -> None:
+            if args[:2] != [sys.executable, "-u"]:  # a command that starts Python on a host
+                super().__init__(args, execmodel)
+                return
             self.popen = _start_worker(args[args.index("-c") :])
             gateways.Popen2IO.__init__(
                 self, self.popen.stdin, self.popen.stdout, execmodel=execmodel

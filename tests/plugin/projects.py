@@ -30,7 +30,7 @@ NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:met
 VERBOSE = "    -v\n"  # the complete summary; without a terminal this option is unknown
 INI = f"""\
 [pytest]
-addopts = --strict-markers -p warm_python -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
+addopts = --strict-markers -p no:randomly -p no:rerunfailures -p no:cov -p no:hypothesispytest -p no:anyio
 {VERBOSE}{NO_REPORTERS}"""
 SPARK_INI = """\
     --load-spark-conf spark.master=local[1] --load-spark-conf spark.sql.shuffle.partitions=1
@@ -229,23 +229,20 @@ class Project:
 
     def processes(self) -> list[tuple[int, str]]:
         """Return them with their ids."""
-        mark, found = self.environment["LOADTEST_MARK"].encode(), []
-        name = mark[:15]
+        mark = self.environment["LOADTEST_MARK"]
+        found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if (
-                    mark in (entry / "environ").read_bytes()
-                    or name == (entry / "comm").read_bytes().strip()
-                ) and ((entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"):
-                    command = (
-                        (entry / "cmdline")
-                        .read_bytes()
-                        .replace(b"\0", b" ")
-                        .decode(errors="replace")
-                    )
-                    found.append((int(entry.name), command))
+                is_started = mark.encode() in (entry / "environ").read_bytes()
+                name = (entry / "comm").read_text(encoding="utf-8").strip()
+                if not is_started and name != warm_python.process_name(mark):
+                    continue
+                state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
             except OSError:
                 continue
+            if state != "Z":
+                found.append((int(entry.name), command.decode(errors="replace")))
         return found
 
 
@@ -257,7 +254,7 @@ def fresh(path: Path, *, spark: bool = False) -> Iterator[Project]:
     """
     made = Project(
         path,
-        {"LOADTEST_MARK": uuid.uuid4().hex, **numpy_aggregation.ENVIRONMENT},
+        {"LOADTEST_MARK": uuid.uuid4().hex, **({} if spark else numpy_aggregation.ENVIRONMENT)},
     )
     made.write("pytest.ini", INI + (SPARK_INI if spark else "    -p numpy_aggregation\n"))
     yield made
