@@ -187,6 +187,27 @@ def test_an_excuse_that_changes_nothing_is_found(
     ]
 
 
+@pytest.mark.parametrize(("fewer", "expected"), [(0, [("blame.excused", "")]), (9, [])])
+def test_an_excused_throughput_that_misses_by_the_same_messages_is_found(
+    played: Played, fewer: int, expected: list[tuple[str, str]]
+) -> None:
+    """With nine messages fewer the generator changed something."""
+    reason = "throughput would be 100 % without the generator's own part of each copy"
+    samples = next(
+        one["samples"]
+        for one in played.results["verdict"]["findings"]
+        if one["name"] == "throughput"  # type: ignore[index]
+    )
+    values = {"minimum": 1.5, "samples": samples - fewer}
+    wrong = limited(
+        with_finding(played, "throughput", outcome="generator-limited", **values), reason
+    )
+    wrong = replace(wrong, world=replace(wrong.world, faults=(SLOW,)))
+    calm = with_finding(played, "throughput", outcome="missed", minimum=1.5)
+    found = check_blame(wrong, replace(calm, outcome="missed"))
+    assert [(violation.rule, violation.margin) for violation in found] == expected
+
+
 @pytest.mark.parametrize(
     ("outcome", "reason", "expected"),
     [
