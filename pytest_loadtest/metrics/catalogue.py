@@ -133,7 +133,8 @@ CATALOGUE: Final = (
         name="throughput", form="rate", floor=True, label="throughput", needs=(Need.CONSUMERS,), per_bucket=True, per_window=True,
         drifts=True, compared=True,
         meaning="messages delivered per second: a share of the rate offered (99%; 95% unless given), or a rate (5000/s); a lower bound",
-        lengthened_by=(Own.SEND_DELAY,),
+        # Not by receive lag beside stalls: of what never came none is late.
+        lengthened_by=(Own.SEND_DELAY, Own.STALL),
     ),
     Metric(
         name="sent", attribute="sent_in_time", key="sentInTime", form="share", floor=True, label="sent in time",

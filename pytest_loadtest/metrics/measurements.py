@@ -79,6 +79,7 @@ class Counts:
 class Breakdown:
     """One topic or one size bucket.
 
+    :param in_time_without_own: see :class:`Measurements`; 0 for a topic.
     :param latencies: as in :class:`Measurements`; the kinds that the catalogue marks ``per_topic``
         or ``per_bucket``.
     """
@@ -89,6 +90,7 @@ class Breakdown:
     acked: int
     received: int
     received_in_time: int = 0
+    in_time_without_own: int = 0
     lost: int | None = 0
     bytes_sent: int
     latencies: Mapping[str, Histogram] = field(default_factory=dict)
@@ -253,6 +255,8 @@ class Measurements:
     :param blocked: ns, summed over messages, sent or dropped.
     :param full_windows: the messages that were dropped because of full windows; None if there are
         none.
+    :param in_time_without_own: deliveries that would have been in time if each copy had come
+        earlier by the part that the generator's own delays explain; 0 if it is not counted.
     :param own_late: messages sent after the phase because of the generator's own send delay alone.
     :param intervals: the latencies of each ten seconds, where there is more than one.
     :param over_time: end-to-end latencies by blocks of seconds; None if nothing was received.
@@ -291,6 +295,7 @@ class Measurements:
     blocked: int
     series: Series
     own_late: int = 0
+    in_time_without_own: int = 0
     full_windows: FullWindows | None = None
     latencies: Mapping[str, Histogram | Lateness] = field(default_factory=dict)
     intervals: Sequence[Mapping[str, Histogram]] = ()

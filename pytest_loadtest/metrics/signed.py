@@ -120,6 +120,17 @@ def with_lateness(kinds: Mapping[str, Histogram]) -> dict[str, Histogram | Laten
     return {**kinds, "lateness": both, "earliness": both.earliness}
 
 
+def exchanged(
+    whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram
+) -> Histogram | Lateness:
+    """Return latencies with the lengthened ones replaced by the rest of each."""
+    if isinstance(whole, Lateness):
+        # What came early was not late because of anything.
+        late = merge([_some(whole.late).without(lengthened), rest])
+        return Lateness(early=whole.early, late=late)
+    return _some(merge([whole.without(lengthened), rest]))
+
+
 def _count(part: Histogram | None) -> int:
     return 0 if part is None else part.n
 

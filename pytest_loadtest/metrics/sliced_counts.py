@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, without_own
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.time_slices import Histograms, Intervals, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
@@ -53,7 +53,8 @@ def sliced_stats(
 
     :param offered: int64, messages by the second of their intended time.
     :param counted: int64, by piece of ``run.slice_cut``: deliveries ``received``, those in time
-        under ``name``, and messages late by the generator under ``name_own_late``.
+        under ``name``, those that would be without the generator's own delays under
+        ``name_without_own``, and messages late by the generator under ``name_own_late``.
     """
     spans = run.spans.get(name)
     if spans is None or run.cut is None or run.slice_cut is None:
@@ -67,6 +68,7 @@ def sliced_stats(
         offered=_by_second(offered, spans, run.duration),
         received=spans.sums(counted["received"], run.slice_cut),
         in_time=spans.sums(counted[name], run.slice_cut),
+        in_time_without_own=spans.sums(counted[without_own(name)], run.slice_cut),
         own_late=spans.sums(counted[f"{name}_own_late"], run.slice_cut),
         fan_out=run.fan_out,
         selective=run.selective,
@@ -113,11 +115,11 @@ def by_piece(kinds: Mapping[str, Rows], run: Expected) -> dict[str, Histograms]:
 
 
 def before_ends(
-    copies: Columns, arrived: NDArray[np.int64], run: Expected
+    copies: Columns, elapsed: NDArray[np.int64], run: Expected
 ) -> dict[str, NDArray[np.bool_]]:
     """Return masks of the copies that came before the end of their window, or tenth.
 
-    :param arrived: ns, less the median.
+    :param elapsed: ns since the phase's start, at which they arrived, less the median.
     """
     if run.slice_cut is None:
         return {}
@@ -125,7 +127,7 @@ def before_ends(
     masks = {}
     for name, spans in run.spans.items():
         ends = spans.ends(run.slice_cut)
-        masks[name] = arrived - run.start < ends[piece]
+        masks[name] = elapsed < ends[piece]
     return masks
 
 
@@ -135,6 +137,7 @@ def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_
 
     :param out: rows of sent messages.
     """
-    was_in_time = before_ends(out, out["sent"], run)
-    would_be_in_time = before_ends(out, out["intended"] + out["blocked"], run)
+    was_in_time = before_ends(out, out["sent"] - run.start, run)
+    would_be_sent = out["intended"] + out["blocked"] - run.start
+    would_be_in_time = before_ends(out, would_be_sent, run)
     return {f"{name}_own_late": would_be_in_time[name] & ~was_in_time[name] for name in was_in_time}

@@ -91,6 +91,7 @@ from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.full_windows import full_windows_of_rows
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
+from pytest_loadtest.metrics.in_time import masks_in_time, median_shift, shift_without_own
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.offering import count_offers, offered_windows
 from pytest_loadtest.metrics.own_delays import (
@@ -103,7 +104,6 @@ from pytest_loadtest.metrics.series import by_second, by_second_and_bucket, rank
 from pytest_loadtest.metrics.signed import with_lateness
 from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
 from pytest_loadtest.metrics.sliced_counts import (
-    before_ends,
     by_piece,
     intervals,
     late_by_generator,
@@ -136,19 +136,17 @@ class Deliveries:
     :param copies: their number.
     :param received: the number of those that count: of the other columns too at most the outputs.
     :param punctual: copies without ``Flag.LATE``.
-    :param in_time: copies within the shifted phase.
+    :param in_time: copies in time, by the names of :func:`~.in_time.masks_in_time`.
     :param lost: deliveries that never came.
     :param resent: its message was sent again.
-    :param before_end: copies before the end of the window, or tenth, by its name.
     """
 
     copies: NDArray[np.int64]
     received: NDArray[np.int64]
     punctual: NDArray[np.int64]
-    in_time: NDArray[np.int64]
+    in_time: Mapping[str, NDArray[np.int64]]
     lost: NDArray[np.int64]
     resent: NDArray[np.bool_]
-    before_end: Mapping[str, NDArray[np.int64]]
 
 
 def measure(
@@ -178,11 +176,12 @@ def measure(
     later = _take(copies, ~is_first)
 
     kinds = _latencies(acked, out, (first, later), run)
-    # The median is that of first copies, but any copy can make a delivery in time (decision 004).
-    deliveries = _deliveries(sent, acked, copies, run, median_shift(_histograms(kinds)))
-    if run.broadcasts:
-        kinds |= _completions(first, deliveries, run)
     kinds |= _without_own(kinds, run)
+    # The median is that of first copies, but any copy can make a delivery in time (decision 004).
+    deliveries = _deliveries(sent, acked, copies, run, _histograms(kinds))
+    if run.broadcasts:
+        completions = _completions(first, deliveries, run)
+        kinds |= completions | _without_own(completions, run)
     if taps is not None:
         taps = _measured(taps, run)
         kinds |= tapped_rows(first, taps, (_numbers(first, run), _numbers(taps, run)), run)
@@ -217,6 +216,7 @@ def measure(
         bytes_sent=int(sent["size"][~_is_dropped(sent)].sum()),
         latencies={**_histograms(kinds), **_gaps(first, run), **recorded.latencies},
         blocked=exact_total(sent["blocked"]),
+        in_time_without_own=int(deliveries.in_time["in_time_without_own"].sum()),
         own_late=int(sent_late_by_us(out, run).sum()),
         full_windows=full_windows_of_rows(_take(sent, sent["status"] == Status.BLOCKED), run),
         series=series,
@@ -383,16 +383,12 @@ def _is_first(copies: Columns, run: Expected) -> NDArray[np.bool_]:
     return mask
 
 
-def median_shift(latencies: Mapping[str, Histogram | Lateness]) -> int:
-    """Return the median by which the measured phase is shifted to decide which copies are in time,
-    ns.
-    """
-    middle = latencies.get("lateness") or latencies.get("end_to_end")
-    return middle.percentile(50) if middle else 0
-
-
 def _deliveries(
-    sent: Columns, acked: Columns, copies: Columns, run: Expected, shift: int
+    sent: Columns,
+    acked: Columns,
+    copies: Columns,
+    run: Expected,
+    latencies: Mapping[str, Histogram | Lateness],
 ) -> Deliveries:
     offered = _offered(run)
     place = copies["subscription"] * offered + _numbers(copies, run)
@@ -411,18 +407,20 @@ def _deliveries(
         return np.tile(mask, run.subscriptions)
 
     # The delay of a delayed message is subtracted: intended + (received − due).
-    arrived = copies["intended"] + run.lateness(copies) - shift
-    end = run.start + run.duration
-    early = before_ends(copies, arrived, run)
+    arrived = copies["intended"] + run.lateness(copies)
+    shift = shift_without_own(latencies, run)
+    begins = run.start + median_shift(latencies), None if shift is None else run.start + shift
+    masks = masks_in_time(copies, arrived, begins, run.duration, run)
+    none = np.zeros(len(place), np.bool_)
+    in_time = {without_own(name): none for name in masks} | masks
     received = np.minimum(all_copies, run.outputs)
     return Deliveries(
         copies=all_copies,
         received=received,
         punctual=count(copies["flags"] & Flag.LATE == 0),
-        in_time=count((arrived >= run.start) & (arrived < end)),
+        in_time={name: count(mask) for name, mask in in_time.items()},
         lost=each_of(acked) * (run.outputs - received),
         resent=each_of(_take(sent, sent["resends"] > 0)),
-        before_end={name: count(mask) for name, mask in early.items()},
     )
 
 
@@ -442,7 +440,7 @@ def _counts_by_piece(
     piece_of_delivery = np.tile(piece_of, run.subscriptions)
 
     pieces = {}
-    for name, copies in {"received": deliveries.received, **deliveries.before_end}.items():
+    for name, copies in {"received": deliveries.received, **deliveries.in_time}.items():
         pieces[name] = np.repeat(piece_of_delivery, copies)
     for name, late in late_by_generator(out, run).items():
         pieces[name] = cut.of(run.seconds(out["intended"][late]))
@@ -508,7 +506,7 @@ def _counts(
         dropped=sum(status[dropped] for dropped in NEVER_SENT),
         unknown=status[Status.UNKNOWN],
         received=int(received.sum()),
-        received_in_time=int(deliveries.in_time.sum()),
+        received_in_time=int(deliveries.in_time["in_time"].sum()),
         lost=lost,
         duplicates=int(duplicates.sum()),
         out_of_order=out_of_order,
@@ -548,7 +546,8 @@ def _breakdown(
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
     lost = np.repeat(keys, deliveries.lost)
-    in_time = np.repeat(keys, deliveries.in_time)
+    in_time = np.repeat(keys, deliveries.in_time["in_time"])
+    in_time_without_own = np.repeat(keys, deliveries.in_time["in_time_without_own"])
 
     parts = []
     for number, name in enumerate(names):
@@ -562,6 +561,7 @@ def _breakdown(
                 acked=int((acked[key] == number).sum()),
                 received=int((first[key] == number).sum()),
                 received_in_time=int((in_time == number).sum()),
+                in_time_without_own=int((in_time_without_own == number).sum()),
                 lost=None if run.selective else int((lost == number).sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies=_of_part(kinds, key, number),

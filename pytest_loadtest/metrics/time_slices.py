@@ -171,6 +171,8 @@ class SlicedStats:
     :param own_late: int64 ``(n,)``, messages that only the generator's own send delay kept from
         being sent before the slice's end.
     :param fan_out: the deliveries due for each message.
+    :param in_time_without_own: int64 ``(n,)``, deliveries that would have been in time without the
+        generator's own delays; 0 if they are not counted.
     :param selective: a service chooses which messages have an output.
     :param latencies: by kind, the key of ``Measurements.latencies``; ``lateness`` and ``earliness``
         are the two sides of due, see :func:`~pytest_loadtest.metrics.signed.with_lateness`. A kind
@@ -185,6 +187,7 @@ class SlicedStats:
     received: NDArray[np.int64]
     in_time: NDArray[np.int64]
     own_late: NDArray[np.int64]
+    in_time_without_own: NDArray[np.int64]
     fan_out: int
     latencies: Mapping[str, Histograms]
     selective: bool = False

@@ -100,6 +100,7 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
             **recorded.latencies,
         },
         blocked=join_total(_sum(sent["blocked_high"]), _sum(sent["blocked_low"])),
+        in_time_without_own=_sum(answers.deliveries["in_time_without_own"]),
         own_late=_sum(sent["own_late"]),
         full_windows=_full_windows(
             run, _where(sent, "status", Status.BLOCKED), answers.tables["full_windows"]
@@ -336,7 +337,7 @@ def _buckets(run: Expected, answers: Answers) -> tuple[Breakdown, ...]:
 
 def _summed(deliveries: t.Table, group: NDArray[np.int64], n: int) -> dict[str, NDArray[np.int64]]:
     """Return the sums of deliveries of each group 0 … n-1."""
-    names = ("received", "received_in_time", "lost")
+    names = ("received", "received_in_time", "in_time_without_own", "lost")
     return {name: _sums(group, deliveries[name], n) for name in names}
 
 
@@ -365,6 +366,7 @@ def _breakdown(
             acked=_sum(_where(offered, "status", Status.ACKED)["n"]),
             received=int(deliveries["received"][number]),
             received_in_time=int(deliveries["received_in_time"][number]),
+            in_time_without_own=int(deliveries["in_time_without_own"][number]),
             lost=None if selective else int(deliveries["lost"][number]),
             bytes_sent=_sum(sent["bytes"]),
             latencies=_of_group(by_kind, number),

@@ -21,6 +21,8 @@ import numpy as np
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import Flag, Status
+from pytest_loadtest.metrics.catalogue import without_own
+from pytest_loadtest.metrics.in_time import masks_in_time
 from pytest_loadtest.metrics.series import ranks_of_equal
 from pytest_loadtest.pipeline.kernel import copies_of, measured
 from pytest_loadtest.pipeline.tables import (
@@ -52,7 +54,7 @@ WORD_SUMS = ("offered_rows", "copies")
 # Only words of broadcasts have these.
 WORD_ENDS = ("last", "last_without_own", "early", "due")
 _WAYS = dict.fromkeys(WORD_SUMS, np.add) | dict.fromkeys(WORD_ENDS, np.maximum)
-WORD_MASKS = ("offered", "acked", "resent", "got", "punctual", "in_time")
+WORD_MASKS = ("offered", "acked", "resent", "got", "punctual")
 # Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the
 # controller and every task.
 RANGES = 1 << 13
@@ -77,6 +79,9 @@ class Words:
     def __init__(self, run: Expected) -> None:
         self.run = run
         self.pieces = self._split()
+        self.in_time = ("in_time", *run.spans)
+        if run.explains_throughput:
+            self.in_time += tuple(map(without_own, self.in_time))
         self.planes = tuple(f"plane_{i}" for i in range(len(run.buckets).bit_length()))
         self._first = run.first >> WORD_BITS
         # A stream's words begin at a multiple of 64 of its sequences, so a word number and a bit
@@ -139,7 +144,9 @@ class Words:
         every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
         return every
 
-    def copies(self, rows: Rows, begin: int, end: int) -> Table:
+    def copies(
+        self, rows: Rows, begin: int, end: int, begin_without_own: int | None = None
+    ) -> Table:
         """Return the words of copies.
 
         They have the number of rows, and masks of messages received, punctual, and received from
@@ -147,16 +154,15 @@ class Words:
 
         :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the
             phase is cut for objectives.
+        :param begin_without_own: the begin if no copy were late by the generator's own delays; None
+            if such copies are not counted.
         """
         rows = copies_of(rows, self.run)
         arrived = rows["received"]
         if self.run.delays is not None:
             arrived = rows["intended"] + self.run.lateness(rows)
-        marks = {
-            "punctual": rows["flags"] & int(Flag.LATE) == 0,
-            "in_time": (arrived >= begin) & (arrived < end),
-        }
-        marks |= self._before_ends(rows, arrived - begin)
+        marks = {"punctual": rows["flags"] & int(Flag.LATE) == 0}
+        marks |= masks_in_time(rows, arrived, (begin, begin_without_own), end - begin, self.run)
         if self.run.outputs > 1:
             return _layered(self.of_rows(rows), marks)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))
@@ -165,17 +171,6 @@ class Words:
         if len(further):
             table = _apart(table, further)
         return self._with_ends(table, rows)
-
-    def _before_ends(self, rows: Rows, arrived: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Return masks of copies before the end of their window or tenth.
-
-        :param arrived: ns after the shifted start.
-        """
-        cut = self.run.slice_cut
-        if cut is None:
-            return {}
-        piece = cut.of(self.run.seconds(rows["intended"]))
-        return {name: arrived < spans.ends(cut)[piece] for name, spans in self.run.spans.items()}
 
     def _of_piece(self, number: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
         """Return the numbers of messages with their piece.
@@ -251,7 +246,7 @@ class Words:
         """
         lengths = _lengths(starts, rows["word"])
         further = {}
-        for name in ("got", "punctual", "in_time", *self.run.spans):
+        for name in ("got", "punctual", *self.in_time):
             masks = np.zeros((self.run.outputs, len(starts)), np.int64)
             # One row of each word at a time: who came in it and had come k times, came k + 1 times.
             for place in range(int(lengths.max(initial=0))):
@@ -265,7 +260,7 @@ class Words:
         return further
 
     def _columns(self) -> tuple[str, ...]:
-        return (*WORD_SUMS, *WORD_MASKS, *self.run.spans, *self.planes)
+        return (*WORD_SUMS, *WORD_MASKS, *self.in_time, *self.planes)
 
     def repeated(self, table: Table) -> Table:
         """Return ranges of the words with a message that came more often than it is due.

@@ -22,6 +22,7 @@ from pytest_loadtest.pipeline.kernel import MANY, latency_tables, own_part_table
 from pytest_loadtest.pipeline.tables import (
     Groups,
     Table,
+    column_of,
     count_bits,
     edges_of,
     first_edges,
@@ -236,6 +237,7 @@ class _Messages:
             "distinct": self._of_sent("offered"),
             "received": received,
             "received_in_time": _set_bits(self._masks("in_time")),
+            "in_time_without_own": _set_bits(self._masks("in_time_without_own")),
             "lost": _set_bits(self._missing),
             "late": _set_bits(self._got & ~self._masks("punctual")),
             "resent": resent,
@@ -245,7 +247,7 @@ class _Messages:
 
     def _masks(self, name: str) -> NDArray[np.int64]:
         masks = np.zeros((len(self._number), self._words.width), np.int64)
-        masks[self._message, self._group] = self._table[name]
+        masks[self._message, self._group] = column_of(self._table, name)
         return masks
 
     def _of_message(self, how: np.ufunc, name: str) -> NDArray[np.int64]:
@@ -290,7 +292,7 @@ class _Messages:
             bucket |= self._of_sent(plane) << place
         valid = bucket < buckets
         columns: dict[str, NDArray[np.int64]] = {"bucket": np.arange(buckets)}
-        for name in ("received", "received_in_time", "lost"):
+        for name in ("received", "received_in_time", "in_time_without_own", "lost"):
             columns[name] = np.zeros(buckets, np.int64)
             np.add.at(columns[name], bucket[valid], self._counts[name][valid])
         return columns
@@ -299,9 +301,8 @@ class _Messages:
         """Count by the piece in which messages were intended."""
         # A message without copies has no due time here; it adds nothing to any piece.
         groups = Groups({"piece": cut.of(self._run.seconds(self._ends["due"]))})
-        none = np.zeros_like(self._number)
-        counts = {"received": self._counts["received"], "windows": none, "tenths": none}
-        for name in self._run.spans:
+        counts = {"received": self._counts["received"]}
+        for name in ("windows", "tenths", "windows_without_own", "tenths_without_own"):
             counts[name] = _set_bits(self._masks(name))
         return groups.totals(counts)
 

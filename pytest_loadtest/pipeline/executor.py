@@ -61,6 +61,11 @@ TABLE_SCHEMA = "part int, name string, content binary"
 COUNTED_SCHEMA = "part int, name string, shard int, kind int, content binary"
 WORDS_SCHEMA = "part int, slot bigint, content binary"
 
+Begins = tuple[int, int | None]
+"""The start of the time in which a copy is in time, and that without the generator's own delays;
+None: what would be in time without them is not counted.
+"""
+
 
 class TablesOfFiles:
     """Count the tables of a task's files; each table is one row of the result.
@@ -234,14 +239,14 @@ class WordsOfFiles:
 
     :param tasks: and
     :param parts: see :class:`TablesOfFiles`.
-    :param begins: the start of the time in which a copy is in time, by part.
+    :param begins: by part.
     """
 
     def __init__(
         self,
         tasks: Sequence[Sequence[SampleFile]],
         parts: Sequence[Expected],
-        begins: Sequence[int],
+        begins: Sequence[Begins],
     ) -> None:
         self._tasks = tasks
         self._parts = tuple(parts)
@@ -260,13 +265,17 @@ class WordsOfFiles:
             columns["sent"] += ("intended",)
         if sliced or any(part.delays for part in self._parts):
             columns["received"] += ("intended",)
+        if any(without_own is not None for _, without_own in self._begins):
+            columns["received"] = RECEIVED_COLUMNS
 
         for kind, rows in blocks(self._tasks, batches, columns):
-            for of_part, begin, tables in zip(words, self._begins, gathered, strict=True):
+            for of_part, begins, tables in zip(words, self._begins, gathered, strict=True):
                 if kind == "sent":
                     tables.add(of_part.sent(rows))
                 else:
-                    tables.add(of_part.copies(rows, begin, begin + of_part.run.duration))
+                    begin, without_own = begins
+                    end = begin + of_part.run.duration
+                    tables.add(of_part.copies(rows, begin, end, without_own))
             # Words that arrive over a long time are sent early and merged
             # after the shuffle, so that memory stays bounded.
             if sum(tables.size for tables in gathered) > CELLS:

@@ -289,18 +289,21 @@ def _run(described: RunFile, columns: Columns) -> Expected:
         delays=Delays.from_document(described.delays) if described.delays else None,
         window=_window(described),
         drift=described.drift,
-        bounds_gaps=_bounds_gaps(described.profile),
+        bounds_gaps=_bounds(described.profile, "deliveryGap"),
+        bounds_throughput=_bounds(described.profile, "throughput"),
         workers=described.workers,
         planned=described.planned,
     )
 
 
-def _bounds_gaps(profile: Mapping[str, Any]) -> bool:
-    """Return whether a profile, or one of its stages, has an objective on delivery gaps."""
+def _bounds(profile: Mapping[str, Any], metric: str) -> bool:
+    """Return whether a profile, or one of its stages, has an objective on a metric."""
     sections = [profile, *(profile.get("stages") or ())]
     bounds = [section.get("slo") or {} for section in sections]
-    bounds += [section.get("whole") or {} for section in bounds]
-    return any("deliveryGap" in section for section in bounds)
+    for section in tuple(bounds):
+        parts = (section.get(key) for key in ("whole", "drift"))
+        bounds += [part or {} for part in (*parts, *(section.get("buckets") or {}).values())]
+    return any(metric in section for section in bounds)
 
 
 def _window(described: RunFile | RunStage) -> int | None:

@@ -54,7 +54,8 @@ def _columns(
 
 
 _DELIVERIES = (
-    "offered copies distinct received received_in_time lost late resent duplicates_of_resent acked"
+    "offered copies distinct received received_in_time in_time_without_own lost late resent"
+    " duplicates_of_resent acked"
 )
 
 # The tables of edges, which first_edges merges, and of ranges_of, without equal rows, are not here.
@@ -90,15 +91,17 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     ),
     # Messages with each property, and deliveries by size bucket.
     "deliveries": _columns("subscription stream", sums=_DELIVERIES),
-    "buckets": _columns("bucket", sums="received received_in_time lost"),
+    "buckets": _columns("bucket", sums="received received_in_time in_time_without_own lost"),
     # The subscriptions that received a message of the topic, by topic and group of 64 subscriptions
     # (broadcasts only).
     "reached": _columns("topic group", union="mask"),
     # Messages late by the generator, by the piece in which they were intended.
     "own_late": _columns("piece", sums="windows_own_late tenths_own_late"),
     # Deliveries by the piece in which their message was intended, and those before the end of their
-    # window, or tenth.
-    "pieces": _columns("piece", sums="received windows tenths"),
+    # window, or tenth; also without the generator's own delays.
+    "pieces": _columns(
+        "piece", sums="received windows tenths windows_without_own tenths_without_own"
+    ),
     # Messages due by the window of the plan (metrics.offering).
     "offers": _columns("window", sums="n bytes"),
 }
@@ -299,6 +302,7 @@ def delivery_totals(words: Table) -> Table:
             "distinct": count_bits(words["offered"]),
             "received": count_levels(words, "got"),
             "received_in_time": count_levels(words, "in_time"),
+            "in_time_without_own": count_levels(words, "in_time_without_own"),
             "lost": sum(map(count_bits, _missing(words)), np.zeros_like(got)),
             "late": late,
             "resent": count_bits(words["resent"]),
@@ -317,6 +321,7 @@ def bucket_totals(words: Table, buckets: int) -> Table:
     masks = {
         "received": levels(words, "got"),
         "received_in_time": levels(words, "in_time"),
+        "in_time_without_own": levels(words, "in_time_without_own"),
         "lost": _missing(words),
     }
     totals = {"bucket": np.arange(buckets)}
@@ -343,7 +348,7 @@ def piece_totals(words: Table) -> Table:
     :param words: the words of one slot, named.
     """
     totals = {"received": count_levels(words, "got")}
-    for name in ("windows", "tenths"):
+    for name in ("windows", "tenths", "windows_without_own", "tenths_without_own"):
         totals[name] = count_levels(words, name)
     return Groups({"piece": words["piece"]}).totals(totals)
 

@@ -23,6 +23,7 @@ from pytest_loadtest.pipeline.executor import (
     COUNTED_SCHEMA,
     TABLE_SCHEMA,
     WORDS_SCHEMA,
+    Begins,
     TablesOfFiles,
     WordsOfFiles,
     counted_tables,
@@ -64,7 +65,11 @@ def for_workers() -> AbstractContextManager[None]:
 
 
 def deliveries(
-    numbers: DataFrame, tasks: Tasks, parts: Sequence[Expected], begins: Sequence[int], ranges: int
+    numbers: DataFrame,
+    tasks: Tasks,
+    parts: Sequence[Expected],
+    begins: Sequence[Begins],
+    ranges: int,
 ) -> DataFrame:
     """Return ``part, name, content``: the tables that ``Words.tables`` counts in every slot.
 

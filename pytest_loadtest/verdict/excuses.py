@@ -21,8 +21,8 @@ from pytest_loadtest.metrics.catalogue import (
     with_own,
     without_own,
 )
-from pytest_loadtest.metrics.histogram import Histogram, merge
-from pytest_loadtest.metrics.signed import Lateness
+from pytest_loadtest.metrics.histogram import Histogram
+from pytest_loadtest.metrics.signed import Lateness, exchanged
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import exact, format_value
 from pytest_loadtest.verdict.observations import KINDS, Latencies, bucket_of, latencies
@@ -93,7 +93,7 @@ def _without_own_part(
     if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
         return None
     assert ranked.histogram is not None
-    remaining = ranked._replace(histogram=_exchanged(ranked.histogram, lengthened, rest))
+    remaining = ranked._replace(histogram=exchanged(ranked.histogram, lengthened, rest))
     value = remaining.statistic(objective)
     if value is None or value > bound:
         return None
@@ -101,29 +101,16 @@ def _without_own_part(
     share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
     delays = OBJECTIVES[objective.metric].lengthened_by
     causes = ", ".join(delay.name.lower().replace("_", " ") for delay in delays)
-    stall = _longest_stall(measurements)
+    stall = longest_stall(measurements)
     return f"{would_be} without the generator's own part of {share} ({causes}){stall}"
 
 
-def _longest_stall(measurements: Measurements) -> str:
+def longest_stall(measurements: Measurements) -> str:
     """Write the longest stall of all workers, as the end of a sentence; empty if none stalled."""
     longest = max(measurements.workers, key=lambda worker: worker.longest_stall, default=None)
     if longest is None or not longest.longest_stall:
         return ""
     return f"; longest stall {format_duration(longest.longest_stall)} on worker {longest.worker}"
-
-
-def _exchanged(
-    whole: Histogram | Lateness, lengthened: Histogram, rest: Histogram
-) -> Histogram | Lateness:
-    """Return latencies with the lengthened ones replaced by the rest of each."""
-    if isinstance(whole, Lateness):
-        # What came early was not late because of anything.
-        assert whole.late is not None
-        return Lateness(early=whole.early, late=merge([whole.late.without(lengthened), rest]))
-    exchanged = merge([whole.without(lengthened), rest])
-    assert exchanged is not None
-    return exchanged
 
 
 # Samples of older releases do not have the pauses of their workers. How many messages and copies

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import NOT_RECEIVED, OBJECTIVES, Need
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.values.wording import ROUNDING, exact
+from pytest_loadtest.values.wording import ROUNDING, exact, format_value
 from pytest_loadtest.verdict.observations import KINDS, NO_CONSUMERS, Latencies, unfit
 from pytest_loadtest.verdict.tolerance import tolerated
 
@@ -114,12 +114,31 @@ def late_sends(value: float, bound: float | None, late: int, came: int, base: fl
     return f"would hold with {messages}, though the target had room before"
 
 
+def late_copies(
+    value: float, bound: float | None, in_time: int, base: float, unit: str
+) -> str | None:
+    """Return why a lower bound on a throughput would hold without the generator's own part of each
+    copy, or None.
+
+    :param in_time: deliveries that would be in time. :param base: deliveries for one of the value.
+    """
+    would_be = in_time / base
+    if bound is None or not value < bound <= would_be * (1 + ROUNDING):
+        return None
+    return f"would be {format_value(would_be, unit)} without the generator's own part of each copy"
+
+
 def late_in_slice(
     slices: SlicedStats, at: int, value: float, bound: float | None, unit: str
 ) -> str | None:
-    """Return why the throughput of a time slice would hold without own send delay, or None."""
+    """Return why the throughput of a time slice would hold without the generator's own delays, or
+    None.
+    """
     came = int(slices.received[at] - slices.in_time[at]) // slices.fan_out
-    return late_sends(value, bound, int(slices.own_late[at]), came, _base(slices, at, unit))
+    base = _base(slices, at, unit)
+    why = late_sends(value, bound, int(slices.own_late[at]), came, base)
+    in_time = int(slices.in_time_without_own[at])
+    return why or late_copies(value, bound, in_time, base * slices.fan_out, unit)
 
 
 def moment(ns: int) -> str:

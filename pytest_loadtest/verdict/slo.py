@@ -18,13 +18,14 @@ from pytest_loadtest.metrics.catalogue import Own
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.values.wording import exact, format_value, pair
 from pytest_loadtest.verdict.drift import judge_drift
-from pytest_loadtest.verdict.excuses import LENGTHENED, generator_caused
+from pytest_loadtest.verdict.excuses import LENGTHENED, generator_caused, longest_stall
 from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, Verdict, no_data, show
 from pytest_loadtest.verdict.grammar import CONNECT_RATE, SILENT
 from pytest_loadtest.verdict.observations import (
     DELIVERIES,
     KINDS,
     blocked_share,
+    bucket_of,
     clock_doubt,
     name_full_windows,
     observe_metric,
@@ -32,7 +33,7 @@ from pytest_loadtest.verdict.observations import (
     show_drain,
 )
 from pytest_loadtest.verdict.offering import offered_otherwise
-from pytest_loadtest.verdict.slices import late_sends
+from pytest_loadtest.verdict.slices import late_copies, late_sends
 from pytest_loadtest.verdict.tolerance import with_tolerances
 from pytest_loadtest.verdict.windows import judge_windows
 
@@ -409,17 +410,32 @@ def _blocked(objective: Objective, shown: Shown, measurements: Measurements) -> 
 def _own_cause(objective: Objective, value: float, measurements: Measurements) -> str | None:
     """Return why the generator itself caused a miss, or None."""
     if objective.metric not in KINDS:
-        return _sent_late(objective, value, measurements)
+        return _late(objective, value, measurements)
     if objective.maximum is None or value <= objective.maximum:
         return None
     return generator_caused(objective, measurements)
 
 
-def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
-    """Return why a lower bound on what was sent, or delivered, in time would hold, or None.
-
-    It would hold without the generator's own send delay.
+def _late(objective: Objective, value: float, measurements: Measurements) -> str | None:
+    """Return why a lower bound on what was sent, or delivered, in time would hold without the
+    generator's own delays, or None.
     """
+    why = _sent_late(objective, value, measurements)
+    if why is None and objective.metric == "throughput":
+        part = bucket_of(measurements, objective.bucket)
+        base = measurements.duration / SECOND
+        if objective.unit == "ratio":
+            base = (part or measurements.counts).offered
+        base *= measurements.fan_out
+        in_time = (part or measurements).in_time_without_own
+        why = late_copies(value, objective.minimum, in_time, base, objective.unit)
+        if why is not None:
+            why += longest_stall(measurements)
+    return f"{objective.name} {why}" if why else None
+
+
+def _sent_late(objective: Objective, value: float, measurements: Measurements) -> str | None:
+    """Return why the bound would hold without own send delay, or None."""
     counts = measurements.counts
     if objective.metric not in ("sent", "throughput") or objective.bucket:
         return None
@@ -428,5 +444,4 @@ def _sent_late(objective: Objective, value: float, measurements: Measurements) -
     else:
         came = (counts.received - counts.received_in_time) // measurements.fan_out
     base = counts.offered if objective.unit == "ratio" else measurements.duration / SECOND
-    why = late_sends(value, objective.minimum, measurements.own_late, came, base)
-    return f"{objective.name} {why}" if why else None
+    return late_sends(value, objective.minimum, measurements.own_late, came, base)

@@ -154,7 +154,7 @@ def slices(latencies: list[int | None]) -> SlicedStats:
     came = np.array([0 if part is None else part.n for part in parts])
     return SlicedStats(
         start=at * 10 * SECOND, end=(at + 1) * 10 * SECOND, begin=at, after=at + 1, offered=np.full(len(parts), 1000), received=came,
-        in_time=came, own_late=came * 0, fan_out=1, latencies={} if stats is None else {"end_to_end": stats},
+        in_time=came, own_late=came * 0, in_time_without_own=came * 0, fan_out=1, latencies={} if stats is None else {"end_to_end": stats},
     )  # fmt: skip
 
 

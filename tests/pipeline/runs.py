@@ -326,7 +326,7 @@ def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunF
     return made_run_file(
         **{name: getattr(run, name) for name in names}, nonce=NONCE, workers=tuple(f"gw{i}" for i in range(workers)),
         streams=RunStreams(count=len(run.first), file=STREAMS_FILE), delays=run.delays and run.delays.document(),
-        profile={"name": "p", "slo": {"deliveryGap": {"max": "1s"}} if run.bounds_gaps else {}},
+        profile={"name": "p", "slo": dict(_bounds(run))},
         stages=tuple(
             RunStage(
                 name=name, start=stage.start, duration=stage.duration, rate=stage.rate, slo=None, window=stage.window, drift=stage.drift
@@ -334,6 +334,13 @@ def _described(run: Expected, workers: int, stages: dict[str, Expected]) -> RunF
             for name, stage in stages.items()
         ),
     )  # fmt: skip
+
+
+def _bounds(run: Expected) -> Iterator[tuple[str, Any]]:
+    if run.bounds_gaps:
+        yield "deliveryGap", {"max": "1s"}
+    if run.bounds_throughput:
+        yield "throughput", "99%"
 
 
 def _columns(run: Expected, stages: dict[str, Expected]) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -212,7 +212,8 @@ SHAPES = st.fixed_dictionaries({
     "outputs": st.sampled_from([1, 1, 2, 3]), "selective": st.sampled_from([False, False, True]),
     "first": st.sampled_from([0, 1, 64, 2**32 - 20, 2**40]), "duration": st.sampled_from([1, SECOND, 12 * SECOND + 7, 61 * SECOND]),
     "window": st.sampled_from([None, SECOND, 7 * SECOND]), "drift": st.booleans(), "delays": st.sampled_from([None, None, RANDOM]),
-    "publish_acks": st.booleans(), "bounds_gaps": st.booleans(), "planned": st.sampled_from([None, PLANNED]),
+    "publish_acks": st.booleans(), "bounds_gaps": st.booleans(), "bounds_throughput": st.booleans(),
+    "planned": st.sampled_from([None, PLANNED]),
 })  # fmt: skip
 
 

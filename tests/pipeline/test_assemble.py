@@ -11,7 +11,8 @@ import pytest
 from runs import differences, generate, make_recorded, make_run
 
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
-from pytest_loadtest.metrics.stats import LOST_RANGES, measure, median_shift
+from pytest_loadtest.metrics.in_time import median_shift
+from pytest_loadtest.metrics.stats import LOST_RANGES, measure
 from pytest_loadtest.pipeline import tables
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of

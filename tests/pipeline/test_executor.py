@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def gathered(folder: Path) -> list[Table]:
     """The words that leave each task."""
     found = read.load_run(folder)
-    words = WordsOfFiles(read.tasks(found), [found.run], [0])
+    words = WordsOfFiles(read.tasks(found), [found.run], [(0, None)])
     batches = (
         batch
         for i in range(len(read.tasks(found)))

@@ -293,6 +293,15 @@ def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
     assert read.load_run(folder).run.pauses == ()
 
 
+def test_a_bound_on_throughput_is_found_wherever_it_is(folder: Path) -> None:
+    bound = {"throughput": "99%"}
+    for slo in (bound, {"drift": bound}, {"buckets": {"64": bound}}, {"whole": bound}):
+        replace(RunFile.read(folder), profile={"slo": slo}).write(folder)
+        assert read.load_run(folder).run.bounds_throughput
+    replace(RunFile.read(folder), profile={"slo": {"loss": 0}}).write(folder)
+    assert not read.load_run(folder).run.bounds_throughput
+
+
 @pytest.mark.parametrize(
     "profile",
     [

@@ -51,6 +51,7 @@ def words(*rows: dict[str, int]) -> tables.Table:
         "word",
         *bitmaps.WORD_SUMS,
         *bitmaps.WORD_MASKS,
+        "in_time",
         "copies_of_resent",
         "expected",
         "plane_0",
@@ -80,7 +81,8 @@ def test_deliveries_are_counted_by_their_bits() -> None:
     one |= {"resent": HIGH | 6, "copies_of_resent": 2}
     (found,) = plain(tables.delivery_totals(words(one, {**one, "word": 1})))
     assert found == {
-        "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "lost": 2, "late": 2,
+        "subscription": 0, "stream": 0, "offered": 6, "copies": 6, "distinct": 6, "received": 4, "received_in_time": 2, "in_time_without_own": 0, "lost": 2,
+        "late": 2,
         "resent": 6, "duplicates_of_resent": 2, "acked": 4,
     }  # fmt: skip
 
@@ -100,7 +102,13 @@ def test_deliveries_are_shared_out_to_buckets_by_the_bits_of_their_numbers() -> 
         3,
     )
     assert plain(found) == [
-        {"bucket": i, "received": received, "received_in_time": in_time, "lost": lost}
+        {
+            "bucket": i,
+            "received": received,
+            "received_in_time": in_time,
+            "in_time_without_own": 0,
+            "lost": lost,
+        }
         for i, (received, in_time, lost) in enumerate([(1, 1, 0), (0, 0, 1), (1, 0, 0)])
     ]
 

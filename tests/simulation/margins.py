@@ -277,7 +277,7 @@ def _are_alike(workload: str | None, finding: Finding, *plays: tuple[Played, set
         facts = _facts(play, workload)
         if facts is None:
             return False
-        sides.add(_holds(facts.without({key[1:] for key in left_out}), finding))
+        sides.add(holds(facts.without({key[1:] for key in left_out}), finding))
     return None not in sides and len(sides) == 1
 
 
@@ -288,7 +288,7 @@ def _facts(played: Played, workload: str | None) -> Facts | None:
     return None
 
 
-def _holds(facts: Facts, finding: Finding) -> bool | None:
+def holds(facts: Facts, finding: Finding) -> bool | None:
     """Return whether the truth meets an objective for certain; None if that is open."""
     if not finding["windows"]:
         return _holds_in(facts, finding, None)

@@ -245,6 +245,14 @@ def _all_in_time(original: Function) -> Function:
     return throughput
 
 
+def _excused_by_any_late_read(original: Function) -> Function:
+    def late(value: float, bound: Any, in_time: int, base: float, unit: str) -> Any:
+        found = original(value, bound, in_time, base, unit)
+        return found or (f"may be lower by late reads than {bound}" if in_time else None)
+
+    return late
+
+
 def _one_window_more(original: Function) -> Function:
     return lambda objective, missed, judged: original(objective, missed - 1, judged)
 
@@ -433,6 +441,10 @@ MUTANTS: Final = (
         likely=(("shape: backlog", "fault: throttle"), ("shape: backlog", "fault: hang"), ("shape: backlog", "fault: stall"), ("shape: backlog",))),
     # The verdict.
     Mutant(name="everything that came was in time", source="more", place="verdict.observations:_throughput", make=_all_in_time, likely=SLOW),
+    Mutant(name="a late read excuses what the target was late with", source="more", place="verdict.slices:late_copies",
+        make=_excused_by_any_late_read,
+        likely=(("fault: pause", "fault: hang", "metric: throughput"), ("fault: slow-read", "metric: throughput"), ("fault: pause", "fault: throttle"),
+            ("fault: pause", "metric: throughput"))),
     Mutant(name="percentiles of what came", source="more", place="metrics.histogram:Histogram.percentile_of_due",
         make=instead(lambda self, percentile, never: self.percentile(percentile)),
         likely=(("fault: lose-acknowledged",), ("fault: lose-unanswered",), ("fault: hang",))),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from simulation.blame import check_blame, needs_counterfactual
-from simulation.margins import TICK
+from simulation.margins import EDGE, TICK
 from simulation.player import play
 from simulation.test_oracle import changed, rules, simple, with_finding
 from simulation.world import CONTROLLER, MS, SECOND, US, Fault, Host, Target, World
@@ -185,6 +185,28 @@ def test_an_excuse_that_changes_nothing_is_found(
     assert [(violation.rule, violation.margin) for violation in found] == [
         ("blame.excused", expected)
     ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "minimum", "expected"),
+    [
+        ("missed", 1.5, [("blame.excused", "")]),
+        ("missed", 1.001, [("blame.excused", EDGE)]),
+        ("met", 1.5, []),
+    ],
+)
+def test_an_excused_throughput_that_a_perfect_generator_misses_is_found(
+    played: Played, outcome: str, minimum: float, expected: list[tuple[str, str]]
+) -> None:
+    """One or two messages at the edge of the phase are not blamed."""
+    reason = "throughput would be 100 % without the generator's own part of each copy"
+    wrong = with_finding(
+        limited(played, reason), "throughput", outcome="generator-limited", minimum=minimum
+    )
+    wrong = replace(wrong, world=replace(wrong.world, faults=(SLOW,)))
+    calm = with_finding(played, "throughput", outcome=outcome, minimum=minimum)
+    found = check_blame(wrong, replace(calm, outcome="missed"))
+    assert [(violation.rule, violation.margin) for violation in found] == expected
 
 
 @pytest.mark.parametrize(

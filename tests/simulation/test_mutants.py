@@ -11,6 +11,7 @@ import pytest
 
 from simulation.draw import draw
 from simulation.hunt import seeds_of
+from simulation.judge_world import judge
 from simulation.mutants import MUTANTS, Mutant, applied, named
 from simulation.player import play
 from simulation.world import SECOND, Fault, World
@@ -76,7 +77,20 @@ ABORT: dict[str, Any] = {
 }
 LIMIT = Fault(kind="throttle", at=0, duration=None, values={"rate": 150})
 HELD_BACK = Fault(kind="slow-delivery", at=0, duration=None, values={"by": 60 * SECOND})
+SLOW: dict[str, Any] = {
+    "name": "Slow",
+    "producerRate": 100,
+    "testDuration": "4s",
+    "messageSize": "100B",
+    "driver": {"name": "simulated"},
+    "slo": {"throughput": "95%"},
+}
+HALF = Fault(kind="throttle", at=0, duration=None, values={"rate": 50})
+READ_LATE = Fault(kind="pause", at=SECOND, duration=80_000_000, values={"worker": 0})
 EXAMPLES: dict[str, World] = {
+    "a late read excuses what the target was late with": World(
+        seed=1, tag="stormy", profile=SLOW, faults=(HALF, READ_LATE)
+    ),
     "an abort without a reason": World(seed=1, profile=ABORT, faults=()),
     "a drain that never ends has an end": World(seed=1, profile=GIVEN_UP, faults=(HELD_BACK,)),
     "one late message ends a step": World(seed=1, profile=SEARCH, faults=(LIMIT,)),
@@ -113,6 +127,16 @@ def _called(mutant: Mutant, waiting: dict[str, Mutant], folder: Path) -> set[str
         if mutant.name in called:
             break
     return called
+
+
+def test_a_late_read_that_excuses_everything_is_found(tmp_path: Path) -> None:
+    """Drawn worlds rarely miss a throughput by their target alone while a worker reads late."""
+    name = "a late read excuses what the target was late with"
+    world = EXAMPLES[name]
+    assert judge(world, tmp_path / "as it is", lawful=False).violations == ()
+    with applied(named(name)):
+        mutated = judge(world, tmp_path / "mutated", lawful=False)
+    assert {violation.rule for violation in mutated.violations} == {"blame.excused"}
 
 
 def test_a_mutant_without_a_name_is_an_error() -> None:

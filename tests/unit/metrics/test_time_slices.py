@@ -93,7 +93,7 @@ def test_counts_of_a_window_do_not_end_at_32_bits() -> None:
     nothing = np.zeros(1, np.int64)
     one = SlicedStats(
         start=nothing, end=nothing + SECOND, begin=nothing, after=nothing + 1, offered=nothing, received=nothing, in_time=nothing,
-        own_late=nothing, fan_out=1, latencies={"lateness": late, "earliness": early},
+        own_late=nothing, in_time_without_own=nothing, fan_out=1, latencies={"lateness": late, "earliness": early},
     )  # fmt: skip
     found = one.of("earliness", 0)
     assert found is not None

@@ -159,7 +159,7 @@ def time_slices(latencies: list[int | None]) -> SlicedStats:
     came = np.array([0 if part is None else part.n for part in parts])
     return SlicedStats(
         start=at * 10 * SECOND, end=(at + 1) * 10 * SECOND, begin=at, after=at + 1, offered=np.full(len(parts), 1000), received=came,
-        in_time=came, own_late=came * 0, fan_out=1, latencies={} if found is None else {"end_to_end": found},
+        in_time=came, own_late=came * 0, in_time_without_own=came * 0, fan_out=1, latencies={} if found is None else {"end_to_end": found},
     )  # fmt: skip
 
 

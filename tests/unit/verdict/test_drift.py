@@ -29,6 +29,7 @@ def tenths(
     in_time: tuple[int, int] = (1000, 1000),
     own: Histogram | None = None,
     own_late: int = 0,
+    without_own: int = 0,
 ) -> SlicedStats:
     """The first and the last second of ten."""
     latencies = {
@@ -38,7 +39,7 @@ def tenths(
     many = np.array([first.n, last.n])
     return SlicedStats(
         start=np.array([0, 9]) * SECOND, end=np.array([1, 10]) * SECOND, begin=np.arange(2), after=np.arange(1, 3), offered=many,
-        received=many, in_time=np.array(in_time), own_late=np.array([0, own_late]), fan_out=1, latencies={kind: found for kind, found in latencies.items() if found},
+        received=many, in_time=np.array(in_time), own_late=np.array([0, own_late]), in_time_without_own=np.array([0, without_own]), fan_out=1, latencies={kind: found for kind, found in latencies.items() if found},
     )  # fmt: skip
 
 
@@ -150,6 +151,14 @@ def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:
     )
     assert finding.outcome is Outcome.GENERATOR_LIMITED
     assert "own send delay" in str(finding.own)
+
+
+def test_a_fall_of_the_throughput_is_the_generators_if_it_read_the_copies_late() -> None:
+    late = [
+        judged({"throughput": "5%"}, tenths(constant(1), constant(1), (1000, 900), without_own=own))
+        for own in (949, 950)
+    ]
+    assert [found.outcome for found in late] == [Outcome.MISSED, Outcome.GENERATOR_LIMITED]
 
 
 def test_a_fall_of_the_throughput_is_the_generators_if_it_sent_the_messages_late() -> None:

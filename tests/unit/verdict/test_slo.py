@@ -390,6 +390,40 @@ def test_what_the_generator_itself_sent_after_the_phase_is_not_the_targets_miss(
     assert {one.objective.metric for one in lost.having(Outcome.MISSED)} == {"throughput", "loss"}
 
 
+@pytest.mark.parametrize("bound", ["95%", "9500/s"])
+def test_a_throughput_that_would_hold_without_own_parts_of_copies_is_not_the_targets_miss(
+    bound: str,
+) -> None:
+    """The count of what would be in time decides, and nothing else."""
+
+    def judged(in_time: int, **more: Any) -> Verdict:
+        run = made(counts={"received_in_time": 90_000}, in_time_without_own=in_time, **more)
+        return verdict({"throughput": bound}, run)
+
+    outcomes = [judged(in_time).outcome for in_time in (0, 90_000, 94_999, 95_000)]
+    assert outcomes == [Outcome.MISSED] * 3 + [Outcome.GENERATOR_LIMITED]
+    reason = judged(96_000).reasons[0]
+    would_be = "96 %" if "%" in bound else "9 600 msg/s"
+    assert reason == f"throughput would be {would_be} without the generator's own part of each copy"
+    # Each delivery of every subscription is due.
+    assert judged(189_999, subscriptions=2).outcome is Outcome.MISSED
+
+
+def test_the_throughput_of_a_bucket_is_excused_by_its_own_copies() -> None:
+    def judged(in_time: int) -> Outcome:
+        bucket = made_bucket("64", received_in_time=40_000, in_time_without_own=in_time)
+        run = made(buckets=(bucket, made_bucket("1kB", in_time_without_own=50_000)))
+        return verdict({"buckets": {"64": {"throughput": "95%"}}}, run).outcome
+
+    assert [judged(47_499), judged(47_500)] == [Outcome.MISSED, Outcome.GENERATOR_LIMITED]
+
+
+def test_receive_lag_beyond_its_limit_does_not_excuse_a_throughput() -> None:
+    """It may be missed by messages that never came."""
+    run = made(counts={"received_in_time": 90_000}, receive_lag=spread(150, 200))
+    assert verdict({"throughput": "95%"}, run).outcome is Outcome.MISSED
+
+
 @given(data=st.booleans(), generator=st.booleans(), objective=st.booleans())
 def test_the_worst_outcome_wins(data: bool, generator: bool, objective: bool) -> None:
     """In the order of the design: no data, generator-limited, missed, met."""

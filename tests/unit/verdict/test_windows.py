@@ -39,7 +39,7 @@ def windows(parts: Sequence[Histogram | None], **changed: Any) -> SlicedStats:
     latencies: dict[str, Histograms] = {} if found is None else {"end_to_end": found}
     every: dict[str, Any] = {
         "start": start, "end": start + SECOND, "begin": at, "after": at + 1, "offered": many, "received": many, "in_time": many,
-        "own_late": many * 0, "fan_out": 1, "latencies": latencies,
+        "own_late": many * 0, "in_time_without_own": many * 0, "fan_out": 1, "latencies": latencies,
     }  # fmt: skip
     return SlicedStats(**{**every, **changed})
 
@@ -259,3 +259,24 @@ def test_a_window_whose_messages_the_generator_sent_after_its_end_is_not_the_tar
         Outcome.GENERATOR_LIMITED
     ] * 2
     assert outcome(100, received=949) is Outcome.MISSED
+
+
+@pytest.mark.parametrize("bound", ["95%", "950/s"])
+def test_a_window_whose_copies_the_generator_read_after_its_end_is_not_the_targets_miss(
+    bound: str,
+) -> None:
+    def outcome(without_own: int) -> Outcome:
+        late = windows(
+            [constant(10)] * 3,
+            offered=np.full(3, 1000),
+            in_time=np.array([1000, 900, 1000]),
+            received=np.full(3, 1000),
+            in_time_without_own=np.array([1000, without_own, 1000]),
+        )
+        return judged({"throughput": bound, "window": "1s"}, late).outcome
+
+    assert [outcome(late) for late in (0, 949, 950)] == [
+        Outcome.MISSED,
+        Outcome.MISSED,
+        Outcome.GENERATOR_LIMITED,
+    ]
