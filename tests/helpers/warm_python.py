@@ -174,7 +174,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         part = connection.recv(size - len(received))
         if not part:
-            raise ConnectionError("the server of warm processes has ended")
+            raise ConnectionError("the other side of a warm process has ended")
         received += part
     return received
 
@@ -215,7 +215,14 @@ def _serve(path: str) -> Callable[[], None]:
             if key.fileobj is listening:
                 connection, _ = listening.accept()
                 size, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
-                asked = Asked(*json.loads(_exactly(connection, int.from_bytes(size, "big"))))
+                try:
+                    text = _exactly(connection, int.from_bytes(size, "big"))
+                except ConnectionError:  # who asked has ended
+                    connection.close()
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    continue
+                asked = Asked(*json.loads(text))
                 pid = os.fork()
                 if pid == 0:
                     waiting.close()
