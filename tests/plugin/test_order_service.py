@@ -326,7 +326,7 @@ def test_a_new_project_with_a_service_runs(project: Project, url: str, broker: s
     assert cli.main(["init", str(project.path), "--service", "--broker", broker]) == cli.OK
     options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
     options.append("--load-set=slo.endToEndLatency.p50=5min")
-    options.append("--load-set=slo.throughput=1%")
+    options += ["--load-set=slo.throughput=1%", "--load-set=slo.sent=1%"]
     if broker != "loopback":
         options += ["--load-target", url]
     finished = project.run("-n2", *options)
@@ -490,7 +490,7 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> 
     project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
     options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
     options.append("--load-set=slo.endToEndLatency.p50=5min")
-    options.append("--load-set=slo.throughput=1%")
+    options += ["--load-set=slo.throughput=1%", "--load-set=slo.sent=1%"]
     finished = project.run("-n2", "--load-broker-mode", "process", *options)
     assert finished.ret == 1, finished.out
     counted = {}
