@@ -278,7 +278,11 @@ def _become(asked: Asked, descriptors: Sequence[int]) -> Callable[[], None]:
         sys.argv = ["-c", *arguments]
         return lambda: exec(code, main.__dict__)
     sys.argv = [code, *arguments]
-    return lambda: runpy.run_module(code, run_name="__main__", alter_sys=True) and None
+
+    def run_module() -> None:
+        runpy.run_module(code, run_name="__main__", alter_sys=True)
+
+    return run_module
 
 
 def process_name(mark: str) -> str:
@@ -322,14 +326,15 @@ def _start_worker(arguments: Sequence[str]) -> WarmProcess:
 
 def _run(function: Callable[[], None]) -> NoReturn:
     """Run what this process is to do, and end it as Python does, but leave its memory as it is: freeing it takes a third of the time."""
-    status: object = 1
+    status = 1
     try:
         function()
         status = 0
     except SystemExit as end:
-        status = end.code or 0
-        if not isinstance(status, int):
-            print(status, file=sys.stderr)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        else:
+            status = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -337,7 +342,7 @@ def _run(function: Callable[[], None]) -> NoReturn:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(int(status) if isinstance(status, int) else 1)
+        os._exit(status)
 
 
 if __name__ == "__main__":
