@@ -6,9 +6,10 @@ when the integral of the rate reaches ``g``. With ``P`` streams, stream ``s`` ha
 ``s, s + P, s + 2P, …``: message ``k`` of stream ``s`` has the number ``s + k·P``. So the offered
 load is one even train, whatever the number of workers, and the shares add up exactly.
 
-All arithmetic is on integers, rounded down to the nanosecond. A schedule consists of segments of
-constant rate; a ramp or a sine is many short segments (docs/decisions/008). The unit may be bytes
-instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
+All arithmetic is on integers. A time is never before its exact value, rounded down to the
+nanosecond, so a message that is due at the end of a phase is not in it. A schedule consists of
+segments of constant rate; a ramp or a sine is many short segments (docs/decisions/008). The unit
+may be bytes instead of messages: see :mod:`pytest_loadtest.schedule.schedules`.
 
 The controller calculates with it what a plan sends. The engine of each worker asks it, in the
 thread of its loop, for what is due.
@@ -17,7 +18,7 @@ thread of its loop, for what is due.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -90,7 +91,7 @@ class Pacer:
         """
         if len(steps) == 1 and steps[0][1]:
             return cls.of(steps[0][1], streams)
-        return cls(tuple((length, _fine(rate)) for length, rate in steps), streams)
+        return cls(tuple(_rounded(steps)), streams)
 
     def changed(self, at: int, rate: float) -> Pacer:
         """Return a pacer with ``rate`` from ``at`` (ns after the start) on; messages due before
@@ -113,7 +114,8 @@ class Pacer:
         reached = Fraction(0)
         for length, ratio in self.rates:
             first = ceil(reached)
-            offset = int((first - reached) * NS / ratio) if ratio else 0
+            # Rounded up, as the time within a segment is rounded down: together they are not early.
+            offset = ceil((first - reached) * NS / ratio) if ratio else 0
             segments.append(Segment(start, offset, first, ratio.numerator, ratio.denominator))
             start += length
             reached += ratio * length / NS
@@ -200,6 +202,26 @@ def _checked(ratio: Fraction, rate: float) -> Fraction:
     if not 0 <= ratio < MOST_RATE:
         raise ValueError(f"rate {rate!r} is not above 0 and below 9e9 msg/s")
     return ratio
+
+
+def _rounded(steps: Sequence[tuple[int, float]]) -> Iterator[tuple[int, Fraction]]:
+    """Yield the steps with exact rates.
+
+    Each is the next one below or above its rate, so that no sum exceeds the one that was asked for:
+    rates of a sine that add up to 846 messages would otherwise be 846.0001, and one message more.
+    """
+    # in millionths of a message per second, times ns
+    asked = reached = 0
+    for length, rate in steps:
+        _checked(Fraction(rate), rate)
+        unit = 10**6 // _FINE if rate < 9e6 else 10**6
+        exact = round(rate * 10**6)
+        asked += exact * length
+        lower = exact // unit * unit
+        upper = -(-exact // unit) * unit
+        chosen = upper if reached + upper * length <= asked else lower
+        reached += chosen * length
+        yield length, Fraction(chosen, 10**6)
 
 
 def _fine(rate: float) -> Fraction:

@@ -20,10 +20,10 @@ from pytest_loadtest.message.samples import Flag, Status
 from pytest_loadtest.message.token import encode_tokens
 from pytest_loadtest.profile.client import ClientSettings
 from pytest_loadtest.profile.fields import Count
-from simulation.target import FOREVER, Route, SimulatedTarget
+from simulation.target import Route, SimulatedTarget
 from simulation.truth import Connection, Sent
 from simulation.virtual import EPOCH, running
-from simulation.world import MS
+from simulation.world import FOREVER, MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

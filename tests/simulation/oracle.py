@@ -169,9 +169,7 @@ def _offered(facts: Facts) -> Iterator[Violation]:
         if asked != duration:
             yield Violation("offered", f"the phase is {asked} ns long, the product's {duration}")
     exact = profile["messages"] if "messages" in profile else due.messages(duration)
-    # Where the rate changed before, rounding to a nanosecond decides whether a message is due at
-    # the very end.
-    tolerance = 1 if is_cut or len(due.pieces) > 1 else 0
+    tolerance = 1 if is_cut else 0
     if exact is not None and abs(offered - exact) > tolerance:
         yield Violation("offered", f"{exact} messages are due, reported are {offered}")
     if facts.dropped == 0:

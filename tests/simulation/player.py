@@ -22,7 +22,7 @@ import yaml
 
 from simulation.truth import Played, PlayedPhase, Truth
 from simulation.virtual import BOOTED, Deadlock, Process, Simulation, VirtualQueue, virtual
-from simulation.world import SECOND, Host, World
+from simulation.world import FOREVER, SECOND, Host, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +144,7 @@ class SimulatedFleet:
         self.result: Any = None
         for number, name in enumerate(world.names):
             host = world.host_of(number)
-            self._processes[name] = Process(name, clock_of(host, lambda: self.target.origin))
+            self._processes[name] = Process(name, clock_of(host, self._origin))
             self._roles[name], self._inboxes[name] = VirtualQueue(), VirtualQueue()
             if host is not None:
                 self._clocks.add(name, host.name)
@@ -314,6 +314,11 @@ class SimulatedFleet:
             truth.phases.append(played)
             if len(truth.phases) == 1:
                 self._begin_faults(phase.start)
+
+    def _origin(self) -> int:
+        """Return the true time from which the changes of a clock count: none comes before load begins."""
+        phases = self.target.truth.phases
+        return phases[0].start if phases else FOREVER
 
     def _begin_faults(self, origin: int) -> None:
         self.target.begin(origin)

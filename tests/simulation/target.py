@@ -16,13 +16,11 @@ from simulation.asked import share_of
 from simulation.coverage import workloads
 from simulation.draws import lognormal, uniform
 from simulation.truth import Copy, Sent, Truth
-from simulation.world import MS
+from simulation.world import FOREVER, MS
 
 if TYPE_CHECKING:
     from simulation.world import Fault, World
 
-FOREVER: Final = 1 << 61
-"""An instant that never comes, ns."""
 FOREIGN_SIZE: Final = 100
 MOST_FOREIGN: Final = 200
 """Foreign messages of one fault."""

@@ -15,6 +15,8 @@ import yaml
 US: Final = 1_000
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
+FOREVER: Final = 1 << 61
+"""An instant that never comes, ns."""
 
 CONTROLLER: Final = "controller"
 """The name of the host on which the controller runs; its clock is true time."""

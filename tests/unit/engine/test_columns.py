@@ -2,7 +2,7 @@
 
 The files in ``columns/`` hold the samples of these runs as version 0.1.0 drove them, whose engine
 worked stream by stream; those with a rate in bytes as they are since the messages of all streams
-are one train (docs/decisions/047).
+are one train (docs/decisions/047), and, after a change of the rate, a nanosecond later.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from fractions import Fraction
+from math import ceil, pi, sin
 
 import numpy as np
 import pytest
@@ -112,6 +114,39 @@ def test_the_messages_of_all_segments_are_the_integral_of_the_rate(
         sum(length * round(rate * 1000) for length, rate in steps) / 1000 / NS,
     )
     assert abs(pacer.total(sum(length for length, _ in steps)) - area) <= 1 + 1e-6 * area
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50).map(lambda tenths: tenths * NS // 10), min_size=1),
+    mean=st.integers(1, 10_000),
+    swing=st.floats(0, 1),
+)
+def test_a_rate_that_rises_as_much_as_it_falls_has_the_messages_of_its_mean(
+    lengths: list[int], mean: int, swing: float
+) -> None:
+    """No rounding adds a message at the very end of a phase."""
+    rising = [(length, mean * (1 + swing)) for length in lengths]
+    falling = [(length, mean * (1 - swing)) for length in lengths]
+    pacer = Pacer.through([*rising, *falling], 1)
+    duration = 2 * sum(lengths)
+    assert pacer.total(duration) == ceil(Fraction(duration * mean, NS))
+
+
+@pytest.mark.parametrize(
+    ("mean", "swing", "messages"),
+    [pytest.param(846, 423, 846, id="sine"), pytest.param(494, 247, 494, id="slower sine")],
+)
+def test_a_sine_has_the_messages_of_its_mean(mean: int, swing: int, messages: int) -> None:
+    turn = [2 * pi * (number + 0.5) / 5 for number in range(10)]
+    steps = [(NS // 10, mean + swing * sin(angle)) for angle in turn]
+    assert Pacer.through(steps, 1).total(NS) == messages
+
+
+def test_a_ramp_has_no_message_that_is_due_at_its_end() -> None:
+    steps = [(NS // 10, 261.6 + 87.2 * number) for number in range(5)]
+    pacer = Pacer.through(steps, 1)
+    assert pacer.total(NS // 2) == 218
+    assert pacer.time(218) == NS // 2
 
 
 @given(steps=STEPS, at=st.integers(0, 20 * NS), rate=st.floats(1, 1e6))
