@@ -56,8 +56,8 @@ class Facts:
     messages: list[Sent]
     offered: int | None
     copies: dict[Delivery, list[Copy]]
-    damaged: int
-    heads: int
+    damaged: list[Copy]
+    heads: list[Copy]
     settled: bool
     error: int = 0
     exact: bool = True
@@ -176,10 +176,14 @@ class Facts:
         """Return the facts without some messages, by stream and sequence, as if they had never been due."""
         kept = [sent for sent in self.messages if (sent.stream, sent.seq) not in messages]
         copies = {key: found for key, found in self.copies.items() if key[:2] not in messages}
+        damaged = [copy for copy in self.damaged if (copy.stream, copy.seq) not in messages]
+        heads = [copy for copy in self.heads if (copy.stream, copy.seq) not in messages]
         offered = self.offered
         if offered is not None:
             offered -= len(self.messages) - len(kept)
-        return replace(self, messages=kept, copies=copies, offered=offered)
+        return replace(
+            self, messages=kept, copies=copies, damaged=damaged, heads=heads, offered=offered
+        )
 
 
 def stages(facts: Facts) -> dict[str, Facts]:
@@ -258,7 +262,7 @@ def facts_of(played: Played, results: Document, run: Document) -> Facts | None:
         profile=profile, results=results, run=run, phase=phase,
         begin=phase.start, end=phase.start + run["duration"], phase_end=phase.start + run["duration"],
         messages=messages, offered=results["measurements"]["counts"]["offered"], copies={},
-        damaged=0, heads=sum((copy.taken or 0) > since for copy in unreadable),
+        damaged=[], heads=[copy for copy in unreadable if (copy.taken or 0) > since],
         settled=all(time <= end for time in times),
     )  # fmt: skip
     _add_copies(whole, of_phase)
@@ -327,7 +331,7 @@ def _add_copies(facts: Facts, arrived: list[Copy]) -> None:
         if copy.taken is None or copy.damage == "head":
             continue
         if copy.damage == "body" and facts.profile.get("checksum"):
-            facts.damaged += 1
+            facts.damaged.append(copy)
             continue
         by_delivery[copy.stream, copy.seq, copy.subscription].append(copy)
     for copies in by_delivery.values():

@@ -302,11 +302,12 @@ def _corrupt(facts: Facts) -> Count | None:
     is_whole = facts.begin == facts.phase.start and facts.end == facts.phase_end
     if not is_whole or not facts.heads_settled:
         return None
-    most = facts.damaged + facts.heads
+    damaged = len(facts.damaged)
+    most = damaged + len(facts.heads)
     base = len(facts.acked) * facts.fan_out
     if facts.chooses:
         base = facts.received or base
-    return facts.damaged, most, base
+    return damaged, most, base
 
 
 def _sent_in_time(facts: Facts) -> Count | None:

@@ -293,12 +293,13 @@ def _counts(facts: Facts) -> Iterator[Violation]:
             ),
         }
         if facts.heads_settled:
-            true |= {"corruptHeads": facts.heads, "corrupt": facts.damaged + facts.heads}
+            heads = len(facts.heads)
+            true |= {"corruptHeads": heads, "corrupt": len(facts.damaged) + heads}
         if not facts.foreign:
             true["foreign"] = 0
         elif shown["foreign"] == 0 and any(copy.taken is not None for copy in facts.foreign):
             yield Violation("counts.foreign", "foreign messages came, and none is counted")
-        if not facts.damaged + facts.heads:
+        if not facts.damaged and not facts.heads:
             true["outOfOrder"] = _out_of_order(facts)
     for name, value in true.items():
         if shown.get(name) is not None and value is not None and shown[name] != value:

@@ -238,3 +238,12 @@ def test_answers_that_wait_for_one_another_are_a_tick_beyond_the_own_part(tmp_pa
     bounds = {2 * MS: True, 3 * MS: False, 0.3 * MS: False}
     for bound, is_explained in bounds.items():
         assert _is_a_tick_beyond_own_part(None, missed | {"maximum": bound}, run) is is_explained
+
+
+def test_a_damaged_head_at_the_edge_of_a_fault_may_decide(tmp_path: Path) -> None:
+    """It belongs to no message for the product, but the truth knows whose it is."""
+    world = load_world(REGRESSIONS / "head-at-the-edge-of-a-fault.yaml")
+    spared = play(world, tmp_path / "spared")
+    struck = play(world.without_generator_faults(), tmp_path / "struck")
+    assert (spared.outcome, struck.outcome) == ("met", "missed")
+    assert margin_between(spared, struck) == FATE

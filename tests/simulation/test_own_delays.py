@@ -23,7 +23,7 @@ def phase(*messages: tuple[float, float, float], window: int = 1) -> Facts:
     ]  # fmt: skip
     return Facts(
         profile={"driver": driver}, results={}, run={}, phase=PlayedPhase("measure", 0, SECOND, True), begin=0, end=SECOND,
-        phase_end=SECOND, messages=sent, offered=len(sent), copies={}, damaged=0, heads=0, settled=True,
+        phase_end=SECOND, messages=sent, offered=len(sent), copies={}, damaged=[], heads=[], settled=True,
     )  # fmt: skip
 
 
