@@ -89,8 +89,9 @@ class Pacer:
 
         :raises ValueError: a rate below 0, or above 9e9 msg/s.
         """
-        if len(steps) == 1 and steps[0][1]:
-            return cls.of(steps[0][1], streams)
+        (_, rate), *others = steps
+        if rate and not others:
+            return cls.of(rate, streams)
         return cls(tuple(_rounded(steps)), streams)
 
     def changed(self, at: int, rate: float) -> Pacer:
@@ -104,7 +105,7 @@ class Pacer:
                 break
             kept.append((min(length, at - passed), ratio))
             passed += length
-        return Pacer((*kept, (NEVER, _fine(rate))), self.streams)
+        return Pacer((*kept, *_rounded([(NEVER, rate)])), self.streams)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -213,23 +214,14 @@ def _rounded(steps: Sequence[tuple[int, float]]) -> Iterator[tuple[int, Fraction
     # in millionths of a message per second, times ns
     asked = reached = 0
     for length, rate in steps:
-        _checked(Fraction(rate), rate)
-        unit = 10**6 // _FINE if rate < 9e6 else 10**6
+        unit = 1000 if rate < 9e6 else 10**6
         exact = round(rate * 10**6)
         asked += exact * length
-        lower = exact // unit * unit
-        upper = -(-exact // unit) * unit
-        chosen = upper if reached + upper * length <= asked else lower
+        chosen = -(-exact // unit) * unit
+        if reached + chosen * length > asked:
+            chosen = exact // unit * unit
         reached += chosen * length
-        yield length, Fraction(chosen, 10**6)
-
-
-def _fine(rate: float) -> Fraction:
-    if rate < 9e6:
-        ratio = Fraction(round(rate * _FINE), _FINE)
-    else:
-        ratio = Fraction(round(rate))
-    return _checked(ratio, rate)
+        yield length, _checked(Fraction(chosen, 10**6), rate)
 
 
 @record
