@@ -41,8 +41,6 @@ MOST_RATE: Final = 9 * NS
 LEAST_RATE: Final = 0.001
 """Per second; rates are rounded to a thousandth."""
 NEVER: Final = 1 << 62
-# rates of schedules with several segments are rounded to 1/1000 per second, so that sums stay exact
-_FINE: Final = 1000
 
 
 class Segment(NamedTuple):
@@ -78,7 +76,7 @@ class Pacer:
 
         :raises ValueError: the rate is not above 0, or above 9e9 msg/s.
         """
-        ratio = Fraction(rate).limit_denominator(_FINE if rate < 9e6 else 1)
+        ratio = Fraction(rate).limit_denominator(1000 if rate < 9e6 else 1)
         if not ratio:
             raise ValueError(f"rate {rate!r} is not above 0 and below 9e9 msg/s")
         return cls(((NEVER, _checked(ratio, rate)),), streams)
