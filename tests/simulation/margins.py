@@ -15,7 +15,7 @@ Between two plays:
   last one may fall out of it.
 - :data:`FATE`: a message at the edge of a fault is struck by it in one play and not in the other, and holds up those behind it. Faults
   count from the start of the first phase; a later phase begins when all workers have met again, some ms earlier or later, and messages
-  leave at ticks.
+  leave at ticks. At each edge there are as many of them as are sent in that time.
 - :data:`SHIFT`: a phase after the first began at another time, so that faults struck other messages: a stopped worker holds up the meeting
   before it.
 - :data:`REJECTS`: a client with ``blockIfQueueFull: false`` rejects messages that a late generator hands over at once, which excuses no
@@ -179,13 +179,22 @@ def _margin_of_messages(
     """Return the margin of messages without which an objective holds, or does not, in both plays alike."""
     plays = (played, other)
     edge = at_an_edge(played, other, later)
-    is_edge = 0 < len(edge) <= MESSAGES * len(played.world.of_side(TARGET))
+    most = MESSAGES + math.ceil(2 * _shift(played, other) * _sent_per_ns(played))
+    is_edge = 0 < len(edge) <= most * len(played.world.of_side(TARGET))
     late = held_up(played, edge) | held_up(other, edge)
     if is_edge and _are_alike(workload, finding, *((play, late) for play in plays)):
         return FATE
     rejected = [(play, _rejected(play)) for play in plays]
     is_rejected = any(messages for _, messages in rejected)
     return REJECTS if is_rejected and _are_alike(workload, finding, *rejected) else ""
+
+
+def _sent_per_ns(played: Played) -> float:
+    """Return the mean rate: a fault has so many other messages at its begin and at its end if a phase began earlier."""
+    times = [sent.at for sent in played.truth.sent]
+    if not times:
+        return 0.0
+    return len(times) / max(max(times) - min(times), 1)
 
 
 def _are_windows_close(finding: Finding, other: Finding) -> bool:

@@ -527,19 +527,19 @@ def _compare(
     name: str,
 ) -> Iterator[Violation]:
     low, high = true
-    least, most = finding["minimum"], finding["maximum"]
-    shown = f"{name} is {low:.9g} to {high:.9g}, bound {least} to {most}, {outcome} with {observed}"
+    bounds = finding["minimum"], finding["maximum"]
+    shown = f"{name} is {low:.9g} to {high:.9g}, bounds {bounds}, {outcome} with {observed}"
     if outcome == "met" and _is_outside(finding, true):
         yield Violation("false pass", shown)
-    within = (most is None or high <= most) and (least is None or low >= least)
-    if outcome in ("missed", "generator-limited") and within and not _is_foregone(finding):
+    is_missed = outcome in ("missed", "generator-limited")
+    if is_missed and _is_within(finding, true) and not _is_foregone(finding):
         yield Violation("false miss", shown)
     if (
         observed is not None
         and not low - abs(low) * ROUNDING <= observed <= high + abs(high) * ROUNDING
     ):
         yield Violation("observed", shown)
-    if any(bound is not None and low < bound < high for bound in (least, most)):
+    if any(bound is not None and low < bound < high for bound in bounds):
         yield Violation("open", shown, CLOCK if facts.error else ROUNDED)
 
 
@@ -550,6 +550,12 @@ def _is_outside(finding: Finding, true: tuple[float, float]) -> bool:
     above = most is not None and low > most * (1 + ROUNDING)
     below = least is not None and high < least * (1 - ROUNDING)
     return above or below
+
+
+def _is_within(finding: Finding, true: tuple[float, float]) -> bool:
+    low, high = true
+    least, most = finding["minimum"], finding["maximum"]
+    return (most is None or high <= most) and (least is None or low >= least)
 
 
 def _is_foregone(finding: Finding) -> bool:
@@ -605,6 +611,7 @@ def _windows(facts: Facts, finding: Finding, slo: dict[str, Any], name: str) -> 
         at = f"{name} at {window['start'] / 1e9:g} s"
         yield from _compare(part, finding, window["outcome"], window["observed"], true, at)
         missed += _is_outside(finding, true)
+        possible += not _is_outside(finding, true) and not _is_within(finding, true)
     allowed = math.floor(windows["violations"] * windows["number"] + 1e-6)
     if finding["outcome"] == "met" and missed > allowed:
         yield Violation(
