@@ -124,7 +124,8 @@ class BacklogWatch:
             repeats = sum(p.repeats for p in progress) if self._ordered else 0
             return self._drain(waiting + repeats, elapsed)
         if self._end is None and elapsed >= self._drain_end:
-            self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
+            end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
+            self._end = min(end, self._plan.longest)
             return Change(at=self._end, end=True)
         return None
 
