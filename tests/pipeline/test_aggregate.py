@@ -1,4 +1,7 @@
-"""Spark's answer is the definitions' answer, to the bit, whatever happened to the messages."""
+"""Spark's answer is the definitions' answer, to the bit, whatever happened to the messages.
+
+What its workers run decides that, and runs here without Java; a few runs are counted by a real session.
+"""
 
 from __future__ import annotations
 
@@ -152,8 +155,22 @@ RUNS = {
 }
 
 
-def assert_spark_agrees(
-    spark: SparkSession,
+ON_SPARK = ("one of everything", "windows of broadcasts", "random delays", "a plan with stages")
+"""Shapes that a real session counts too: its rows, its shuffles and its broadcasts."""
+IN_PROCESS = "in process"
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> SparkSession:
+    """What Spark's workers run, without Java; with the parameter ``spark`` a real session."""
+    if getattr(request, "param", IN_PROCESS) == "spark":
+        real: SparkSession = request.getfixturevalue("spark")
+        return real
+    return cast("SparkSession", InProcess())
+
+
+def assert_agrees(
+    session: SparkSession,
     folder: Path,
     run: Expected,
     sent: dict[str, Any],
@@ -164,19 +181,25 @@ def assert_spark_agrees(
     workers = how.get("workers", 2)
     assert (
         differences(
-            aggregate(spark, folder),
+            aggregate(session, folder),
             measure(*by_worker(run, sent, received, workers), make_recorded(workers)),
         )
         == []
     )
 
 
-@pytest.mark.parametrize("shape", RUNS)
-def test_spark_equals_the_definitions(spark: SparkSession, tmp_path: Path, shape: str) -> None:
+@pytest.mark.parametrize(
+    ("session", "shape"),
+    [*((IN_PROCESS, shape) for shape in RUNS), *(("spark", shape) for shape in ON_SPARK)],
+    indirect=["session"],
+)
+def test_any_shape_is_counted_as_it_is_defined(
+    session: SparkSession, tmp_path: Path, shape: str
+) -> None:
     """Lost, doubled, late, damaged, misplaced, refused, dropped and unanswered messages, clock errors, and rows of other phases."""
     run = make_run(**RUNS[shape])
-    assert_spark_agrees(
-        spark, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000
+    assert_agrees(
+        session, tmp_path / "run", run, *generate(run, seed=list(RUNS).index(shape)), chunk=100_000
     )
 
 
@@ -290,7 +313,7 @@ def test_spark_equals_the_definitions_when_it_shuffles(
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     monkeypatch.setattr(gaps, "CELLS", 8)
     run = make_run(subscriptions=2, first=7, messages=300)
-    assert_spark_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
+    assert_agrees(spark, tmp_path / "run", run, *generate(run, seed=5), workers=3)
 
 
 SHUFFLED = (
@@ -307,19 +330,19 @@ SHUFFLED = (
 @pytest.mark.parametrize("again", [0.01, 1.0])
 @pytest.mark.parametrize("shape", SHUFFLED)
 def test_first_copies_are_found_wherever_the_others_are(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, again: float
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, again: float
 ) -> None:
     """The other copies are in another file, task or worker, read before or after; few deliveries came more than once, or all did."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
     run = make_run(**RUNS[shape])
-    assert_spark_agrees(
-        spark, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400
+    assert_agrees(
+        session, tmp_path / "run", run, *generate(run, seed=7, again=again), workers=3, chunk=400
     )
 
 
 @pytest.mark.parametrize("shape", SHUFFLED)
 def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """One range of words for each slot, one word for each slot of rows, and rows that leave a task in small portions."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
@@ -329,16 +352,24 @@ def test_first_copies_are_the_same_however_coarse_their_words_and_slots(
     monkeypatch.setattr(executor, "BLOCK", 128)
     monkeypatch.setattr(gaps, "CELLS", 8)
     monkeypatch.setattr(gap_receipts, "SLOT_RECEIPTS", 200)
-    run = make_run(**RUNS[shape])
-    assert_spark_agrees(
-        spark, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400
+    changed = {}
+    if "broadcasts" in RUNS[shape]:
+        # Each copy is a group of its own: a few thousand of them are enough.
+        changed["messages"] = 4
+    run = make_run(**{**RUNS[shape], **changed})
+    assert_agrees(
+        session, tmp_path / "run", run, *generate(run, seed=8, again=0.05), workers=2, chunk=400
     )
 
 
 @pytest.mark.parametrize("ranges", [1, bitmaps.RANGES])
 @pytest.mark.parametrize("again", [0.0, 0.005, 1.0])
 def test_broadcasts_are_complete_with_first_copies(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: float, ranges: int
+    session: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    again: float,
+    ranges: int,
 ) -> None:
     """Two in three messages reach all 70 subscriptions; between messages that came again to somebody lie others that did not."""
     monkeypatch.setattr(read, "TASK_ROWS", 1500)
@@ -364,14 +395,14 @@ def test_broadcasts_are_complete_with_first_copies(
     )
     order = rng.permutation(int(times.sum()))
     received = {name: column[order] for name, column in received.items()}
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, workers=3, chunk=500)
-    completion = aggregate(spark, tmp_path / "run").latencies["completion"]
+    assert_agrees(session, tmp_path / "run", run, sent, received, workers=3, chunk=500)
+    completion = aggregate(session, tmp_path / "run").latencies["completion"]
     assert completion is not None
     assert completion.n == len(once["seq"]) - int((once["seq"] % 3 == 0).sum())
 
 
 def test_only_what_came_more_than_once_costs_another_scan(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words are counted again only if the median has changed."""
     scans: list[str] = []
@@ -386,7 +417,7 @@ def test_only_what_came_more_than_once_costs_another_scan(
     for name, many in times.items():
         scans.clear()
         aggregate(
-            spark,
+            session,
             write_run(
                 tmp_path / name,
                 run,
@@ -402,20 +433,20 @@ def test_only_what_came_more_than_once_costs_another_scan(
 
 
 def test_windows_are_the_same_however_many_read_them(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces of the phase come of many tasks, in parts of their own, and in their order all the same."""
     monkeypatch.setattr(read, "TASK_ROWS", 500)
     run = make_run(subscriptions=2, messages=300, duration=400 * SECOND, window=SECOND, drift=True)
     sent, received = generate(run, seed=6)
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, workers=3)
-    windows = aggregate(spark, tmp_path / "run").windows
+    assert_agrees(session, tmp_path / "run", run, sent, received, workers=3)
+    windows = aggregate(session, tmp_path / "run").windows
     assert windows is not None
     assert len(windows) == 400
     assert int(windows.offered.sum()) == 4 * 300 + 2
 
 
-def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stage_has_windows_of_its_own(session: SparkSession, tmp_path: Path) -> None:
     """Their width differs from the run's, and they begin at the stage's start."""
     run = make_run(messages=200, duration=20 * SECOND, window=5 * SECOND)
     sent, received = generate(run, 4)
@@ -424,7 +455,7 @@ def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> 
         for name, stage in make_stages(run, 4).items()
     }
     whole, parts = aggregate_with_stages(
-        spark, write_run(tmp_path / "run", run, sent, received, stages=stages)
+        session, write_run(tmp_path / "run", run, sent, received, stages=stages)
     )
     assert [
         None if one.windows is None else len(one.windows)
@@ -441,13 +472,13 @@ def test_a_stage_has_windows_of_its_own(spark: SparkSession, tmp_path: Path) -> 
         assert differences(found.windows, defined.windows) == []
 
 
-def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_stages_are_runs_of_some_of_the_messages(session: SparkSession, tmp_path: Path) -> None:
     """Whole and stages, from the same scans: each as the definitions have it. Foreign and damaged heads are of no known stage."""
     run = make_run(subscriptions=2, messages=200, first=30)
     sent, received = generate(run, 4)
     stages = make_stages(run, 4)
     folder = write_run(tmp_path / "run", run, sent, received, stages=stages)
-    whole, parts = aggregate_with_stages(spark, folder)
+    whole, parts = aggregate_with_stages(session, folder)
     assert differences(whole, measure(*by_worker(run, sent, received), make_recorded(2))) == []
     expected = tuple(
         measure(
@@ -468,17 +499,17 @@ def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: 
     assert [name for name, _ in parts] == ["up", "down", "none"]
 
 
-def test_a_run_without_stages_has_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_without_stages_has_none(session: SparkSession, tmp_path: Path) -> None:
     """Only the whole is measured."""
     run = make_run(messages=5)
     assert (
-        aggregate_with_stages(spark, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
+        aggregate_with_stages(session, write_run(tmp_path / "run", run, *generate(run, 0)))[1] == ()
     )
 
 
 @pytest.mark.parametrize("planned", [200_000_000, 2**31 - 1, 2**31, 2**31 + 1, 2**33])
 def test_the_last_of_very_many_messages_reach_their_subscriptions(
-    spark: SparkSession, tmp_path: Path, planned: int
+    session: SparkSession, tmp_path: Path, planned: int
 ) -> None:
     """Four streams of so many messages and four subscriptions; the samples have a stream's last ten, of which subscription 2 lost one."""
     run = make_run(streams=4, topics=1, subscriptions=4, end=np.full(4, planned))
@@ -491,7 +522,7 @@ def test_the_last_of_very_many_messages_reach_their_subscriptions(
         tmp_path / "run", run, sent, {name: column[kept] for name, column in rows.items()}
     )
     with T.for_workers():
-        (found,) = _ask(spark, read.load_run(folder), [run])
+        (found,) = _ask(session, read.load_run(folder), [run])
     by_subscription = dict.fromkeys(range(4), 0)
     for subscription, count in zip(
         found.deliveries["subscription"].tolist(),
@@ -506,24 +537,24 @@ def test_the_last_of_very_many_messages_reach_their_subscriptions(
     )
 
 
-def test_a_producer_only_run_has_no_deliveries(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_producer_only_run_has_no_deliveries(session: SparkSession, tmp_path: Path) -> None:
     """Nothing is received, nothing lost, nothing late; what was acked is still known."""
     run = make_run(streams=2, subscriptions=0)
     sent = generate(run, 3)[0]
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, empty("received"))
-    counts = aggregate(spark, tmp_path / "run").counts
+    assert_agrees(session, tmp_path / "run", run, sent, empty("received"))
+    counts = aggregate(session, tmp_path / "run").counts
     assert (counts.received, counts.lost, counts.duplicates, counts.acked > 0) == (0, 0, 0, True)
 
 
 @pytest.mark.parametrize("messages", [0, 5])
 def test_a_run_that_received_nothing_lost_every_acked_message(
-    spark: SparkSession, tmp_path: Path, messages: int
+    session: SparkSession, tmp_path: Path, messages: int
 ) -> None:
     """Every acked message is lost, and there is no latency; nor of a run of nothing."""
     run = make_run(messages=messages, streams=2)
     sent = generate(run, 3)[0]
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, empty("received"))
-    assert "end_to_end" not in aggregate(spark, tmp_path / "run").latencies
+    assert_agrees(session, tmp_path / "run", run, sent, empty("received"))
+    assert "end_to_end" not in aggregate(session, tmp_path / "run").latencies
 
 
 def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -549,7 +580,7 @@ def faultless(run: Expected) -> tuple[dict[str, Any], dict[str, Any]]:
     return sent, received
 
 
-def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_known_faults_are_counted_and_named(session: SparkSession, tmp_path: Path) -> None:
     """Exact sequences of the lost, across words; duplicates; messages late in all their copies."""
     run = make_run(streams=2, topics=2, messages=200)
     sent, received = faultless(run)
@@ -558,7 +589,7 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
     copies = np.where(lost, 0, np.where(seq % 50 == 3, 2, 1))
     received = {name: np.repeat(column, copies) for name, column in received.items()}
     received["flags"] = np.where(received["seq"] % 40 == 7, Flag.LATE, 0)
-    found = aggregate(spark, write_run(tmp_path / "run", run, sent, received))
+    found = aggregate(session, write_run(tmp_path / "run", run, sent, received))
     ranges = [(0, 0), (63, 64), (100, 191), (200, 200)]
     assert found.lost == tuple(
         Lost(topic=1, subscription=0, stream=1, first=first, last=last) for first, last in ranges
@@ -573,7 +604,7 @@ def test_known_faults_are_counted_and_named(spark: SparkSession, tmp_path: Path)
 
 
 def test_duplicates_of_resent_messages_are_counted_separately(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     """Some words have both; copies of one message are in several files, and one message came a hundred times."""
     run = make_run(streams=2, topics=2, messages=200)
@@ -587,8 +618,8 @@ def test_duplicates_of_resent_messages_are_counted_separately(
         name: np.concatenate([column, np.repeat(column, copies - 1)])
         for name, column in received.items()
     }
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, again, workers=3)
-    counts = aggregate(spark, tmp_path / "run").counts
+    assert_agrees(session, tmp_path / "run", run, sent, again, workers=3)
+    counts = aggregate(session, tmp_path / "run").counts
     assert (counts.resent, counts.duplicates, counts.duplicates_of_resent) == (
         10,
         2 * 99 + 2 * 13,
@@ -597,31 +628,31 @@ def test_duplicates_of_resent_messages_are_counted_separately(
 
 
 def test_the_time_before_full_windows_is_exact_beyond_63_bits(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     """A day of 2 million messages a second that waited 60 ms each has more nanoseconds. Here a few messages waited for years."""
     run = make_run(streams=2, messages=40, duration=40 * SECOND)
     sent, received = faultless(run)
     sent |= {"intended": START + sent["seq"] * SECOND, "sent": START + sent["seq"] * SECOND + 1}
     sent["blocked"] = np.full(len(sent["seq"]), 1 << 61)
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, received)
-    assert aggregate(spark, tmp_path / "run").blocked == len(sent["seq"]) << 61
+    assert_agrees(session, tmp_path / "run", run, sent, received)
+    assert aggregate(session, tmp_path / "run").blocked == len(sent["seq"]) << 61
 
 
 def test_a_message_received_but_never_acked_is_not_lost(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     """Its answer went missing, it did not."""
     run = make_run(streams=1, topics=1, messages=70)
     sent, received = faultless(run)
     sent["status"] = np.where(sent["seq"] == 63, Status.UNKNOWN, sent["status"])
-    counts = aggregate(spark, write_run(tmp_path / "run", run, sent, received)).counts
+    counts = aggregate(session, write_run(tmp_path / "run", run, sent, received)).counts
     assert (counts.unknown, counts.acked, counts.received, counts.lost) == (1, 69, 70, 0)
 
 
 @pytest.mark.parametrize("fault", ["missing", "twice"])
 def test_sent_rows_that_are_not_the_plan_are_no_data(
-    spark: SparkSession, tmp_path: Path, fault: str
+    session: SparkSession, tmp_path: Path, fault: str
 ) -> None:
     """A message without a row, and one with two in the place of another."""
     run = make_run(streams=2, messages=100)
@@ -632,20 +663,20 @@ def test_sent_rows_that_are_not_the_plan_are_no_data(
         tmp_path / "run", run, {name: column[pick] for name, column in sent.items()}, received
     )
     with pytest.raises(NoData, match=r"stream 1 \(gw1\).* of 100 messages, the plan has 101"):
-        aggregate(spark, folder)
+        aggregate(session, folder)
 
 
 @pytest.mark.parametrize("subscriptions", [2, 100])
 def test_samples_of_older_releases_have_no_receive_lag(
-    spark: SparkSession, tmp_path: Path, subscriptions: int
+    session: SparkSession, tmp_path: Path, subscriptions: int
 ) -> None:
     """Everything else is as before, and unknown is not 0. 100 subscriptions are stored in broadcast rows."""
     run = make_run(subscriptions=subscriptions, messages=20, broadcasts=subscriptions > 64)
     folder = write_run(tmp_path / "run", run, *generate(run, 3))
-    now = aggregate(spark, folder).latencies
+    now = aggregate(session, folder).latencies
     for file in (folder / ("broadcast" if run.broadcasts else "received")).iterdir():
         pq.write_table(pq.read_table(file).drop_columns(["lag"]), file)
-    before = aggregate(spark, folder).latencies
+    before = aggregate(session, folder).latencies
     assert "receive_lag" not in before and now["receive_lag"].n > 0
     assert (
         before.keys() == now.keys() - {"receive_lag"}
@@ -672,14 +703,14 @@ def test_any_folder_name_will_do(spark: SparkSession, tmp_path: Path) -> None:
     run = make_run(streams=1)
     sent, received = generate(run, 2)
     folder = tmp_path / "test_x[1-{a}] 100% *? é#"
-    assert_spark_agrees(spark, folder, run, sent, received, workers=1)
+    assert_agrees(spark, folder, run, sent, received, workers=1)
     (folder / "sent" / ".gw0-000009.parquet.tmp").write_bytes(b"half")
     assert aggregate(spark, folder).counts.offered == 100
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_silent_subscriptions_and_streams_are_named(
-    spark: SparkSession, tmp_path: Path, broadcasts: bool
+    session: SparkSession, tmp_path: Path, broadcasts: bool
 ) -> None:
     """One of which a subscription got nothing, and a topic of which nobody did."""
     run = make_run(streams=6, topics=3, subscriptions=70, messages=20, broadcasts=broadcasts)
@@ -692,8 +723,8 @@ def test_silent_subscriptions_and_streams_are_named(
         & (received["stream"] != 5)
     )
     received = {name: column[came] for name, column in received.items()}
-    assert_spark_agrees(spark, tmp_path / "run", run, sent, received, chunk=5000)
-    found = aggregate(spark, tmp_path / "run").silent
+    assert_agrees(session, tmp_path / "run", run, sent, received, chunk=5000)
+    found = aggregate(session, tmp_path / "run").silent
     assert found is not None
     assert (found.pairs, found.pairs_due, found.streams, found.streams_due) == (71, 210, 3, 6)
     assert found.first_streams == (SilentStream(1, 1), SilentStream(4, 1), SilentStream(5, 2))
@@ -701,7 +732,7 @@ def test_silent_subscriptions_and_streams_are_named(
 
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_samples_of_another_host_are_measured_in_the_controllers_clock(
-    spark: SparkSession, tmp_path: Path, broadcasts: bool
+    session: SparkSession, tmp_path: Path, broadcasts: bool
 ) -> None:
     """One worker stamped 40 ms ahead and with a drift of 50 ppm; the better line of ``run.json`` undoes it, within 1 ns of rounding."""
     run = make_run(broadcasts=broadcasts)
@@ -714,7 +745,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(
         hosts = START + (times - START + better.offset) / (1 - better.drift)
         return np.where(times == 0, 0, np.rint(hosts).astype(np.int64) - used.offset)
 
-    here = aggregate(spark, write_run(tmp_path / "here", run, sent, received))
+    here = aggregate(session, write_run(tmp_path / "here", run, sent, received))
     gw1 = {"sent": sent["stream"] % 2 == 1, "received": np.arange(len(received["seq"])) % 2 == 1}
     for rows, kind, columns in (
         (sent, "sent", ("sent", "acked")),
@@ -726,7 +757,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(
     dataclasses.replace(
         RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)
     ).write(folder)
-    there = aggregate(spark, folder)
+    there = aggregate(session, folder)
     assert there.counts == here.counts
     assert there.within_hosts is not None and not there.within_hosts.complete
     assert (there.clock_error, here.clock_error) == (30_000, 0)
@@ -743,7 +774,7 @@ CLOCK = RunClock(
 
 @pytest.mark.parametrize("shape", SHUFFLED)
 def test_deliveries_within_hosts_are_counted_by_first_copies(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     """One of three workers is on another host. Copies of a delivery come on both hosts, some at the same instant."""
     monkeypatch.setattr(read, "TASK_ROWS", 1000)
@@ -764,30 +795,30 @@ def test_deliveries_within_hosts_are_counted_by_first_copies(
         *by_worker(expected, sent, received | hosts, 3),
         dataclasses.replace(make_recorded(3), clocks=clocks),
     )
-    assert differences(aggregate(spark, folder), defined) == []
+    assert differences(aggregate(session, folder), defined) == []
     assert defined.within_hosts is not None
     assert 0 < defined.within_hosts.deliveries < defined.counts.received
 
 
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_times_within_one_host_stay_as_they_were_stamped(
-    spark: SparkSession, tmp_path: Path, broadcasts: bool
+    session: SparkSession, tmp_path: Path, broadcasts: bool
 ) -> None:
     """All workers are on one host, whose line was wrong by 3 ns: no latency has this error, or any."""
     run = make_run(broadcasts=broadcasts)
     sent, received = faultless(run)
     folder = write_run(tmp_path / "run", run, sent, received, workers=2)
-    here = aggregate(spark, folder)
+    here = aggregate(session, folder)
     clocks = tuple(dataclasses.replace(CLOCK, worker=worker) for worker in ("gw0", "gw1"))
     dataclasses.replace(RunFile.read(folder), clocks=clocks, within_hosts=True).write(folder)
-    there = aggregate(spark, folder)
+    there = aggregate(session, folder)
     assert differences(there.latencies, here.latencies) == []
     assert there.within_hosts == WithinHosts(deliveries=there.counts.received, complete=True)
     assert there.clock_error == 0
 
 
 def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(
-    spark: SparkSession, tmp_path: Path
+    session: SparkSession, tmp_path: Path
 ) -> None:
     """Their times were not corrected."""
     run = make_run()
@@ -796,4 +827,4 @@ def test_deliveries_between_hosts_that_the_plan_does_not_have_are_no_data(
     with pytest.raises(
         NoData, match="deliveries crossed hosts, but the plan keeps each within one host"
     ):
-        aggregate(spark, folder)
+        aggregate(session, folder)
