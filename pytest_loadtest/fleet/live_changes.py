@@ -78,6 +78,4 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         raise UsageError(
             "the measured phase ends before the change could be agreed: make testDuration longer"
         )
-    return Change(
-        at=min(at, record.duration), **({"end": True} if kind == "end" else {kind: argument})
-    )
+    return Change(at=min(at, record.duration), **{kind: argument})

@@ -122,9 +122,16 @@ class BacklogWatch:
             self._looks.append(Look(elapsed, waiting, received - self._before))
         if self.emptied is None:
             repeats = sum(p.repeats for p in progress) if self._ordered else 0
-            return self._drain(waiting + repeats, elapsed)
+            # The most deliveries that may still wait, by the workers' counts.
+            is_left = waiting + repeats > self.allowed
+            if elapsed == self.resumed or (is_left and not is_over):
+                return None
+            self.emptied = elapsed
+            self._drain_end = elapsed + CHANGE_IN
+            return Change(at=self._drain_end)
         if self._end is None and elapsed >= self._drain_end:
-            self._end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
+            end = max(self._drain_end + self._plan.after, elapsed + CHANGE_IN)
+            self._end = min(end, self._plan.longest)
             return Change(at=self._end, end=True)
         return None
 
@@ -134,19 +141,6 @@ class BacklogWatch:
         self.reached = elapsed
         self.resumed = elapsed + CHANGE_IN
         return Change(at=self.resumed, paused=False)
-
-    def _drain(self, waiting: int, elapsed: int) -> Change | None:
-        """Note the end of the drain.
-
-        :param waiting: the most deliveries that may still wait, by the workers' counts.
-        """
-        assert self.resumed is not None
-        duration = elapsed - self.resumed
-        if not duration or (waiting > self.allowed and duration < self._plan.drain_timeout):
-            return None
-        self.emptied = elapsed
-        self._drain_end = elapsed + CHANGE_IN
-        return Change(at=self._drain_end)
 
     def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
         """Return the first looks at which the backlog may and must have been drained, or None.

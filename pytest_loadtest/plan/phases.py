@@ -172,19 +172,19 @@ class BacklogPlan:
         under_way = self.rate * UNDER_WAY / SECOND * self.subscriptions
         return max(round(under_way), round((1 - self.drain_ratio) * self.messages))
 
-    def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
-        """Return phases with a measured phase long enough for build, drain, and the time after.
+    @property
+    def longest(self) -> int:
+        """The planned duration of the phase, ns: long enough for build, drain, and the time after.
 
         The changes are announced while load runs: consumers resume, the backlog is drained, and the
-        end.
+        end. On a busy machine the controller hears late of each.
         """
         build = int(self.messages / self.subscriptions / self.rate * SECOND)
-        measure = replace(
-            planned[-1],
-            duration=2 * build + self.drain_timeout + self.after + 3 * CHANGE_IN,
-            paused=True,
-        )
-        return (*planned[:-1], measure)
+        return 2 * build + self.drain_timeout + self.after + 3 * (CHANGE_IN + SECOND)
+
+    def phases(self, planned: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        """Return phases with a measured phase that builds and drains the backlog."""
+        return (*planned[:-1], replace(planned[-1], duration=self.longest, paused=True))
 
 
 def paced_traffic(

@@ -63,7 +63,7 @@ def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(
 def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
     """At its own end at the latest; any other change would come too late then."""
     workload = measuring(tmp_path)
-    assert requested_change(workload, "end", None, START + 9 * SECOND) == Change(
+    assert requested_change(workload, "end", True, START + 9 * SECOND) == Change(
         at=10 * SECOND, end=True
     )
     with pytest.raises(

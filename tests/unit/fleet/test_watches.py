@@ -92,6 +92,17 @@ def test_reports_of_different_instants_drain_no_backlog() -> None:
     assert watch.drained_between(0)[0] is not None
 
 
+def test_no_look_that_comes_late_makes_a_phase_longer() -> None:
+    """Workers would send more than was planned."""
+    watch = BacklogWatch(PLAN, 100.0)
+    watch.look([made_progress(acked=2500)], SECOND)
+    watch.look([made_progress(acked=9000, received=18_000)], 5 * SECOND)
+    end = watch.look([made_progress(acked=9900, received=19_800)], PLAN.longest - SECOND)
+    assert end is not None
+    assert (end.at, end.end) == (PLAN.longest, True)
+    assert watch.spans[-1].start + watch.spans[-1].duration == PLAN.longest
+
+
 def test_a_drain_that_takes_too_long_ends_whatever_workers_report() -> None:
     """One of them may stand still."""
     watch = BacklogWatch(PLAN, 100.0)

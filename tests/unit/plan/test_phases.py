@@ -338,4 +338,4 @@ def test_a_backlog_is_drained_at_the_larger_of_what_is_under_way_and_what_the_ra
     assert plan.drained == left
     warmup, measure = plan.phases(warmup_and_measure(staged_traffic(), 4, SECOND))
     assert (measure.paused, warmup.paused) == (True, False)
-    assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 3 * SECOND + 3 * CHANGE_IN
+    assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 6 * SECOND + 3 * CHANGE_IN

@@ -532,7 +532,7 @@ def test_a_backlog_has_the_messages_of_its_scaled_size() -> None:
     warmup, measure = plan.phases
     assert (warmup.name, warmup.paused, measure.paused) == ("warm-up", False, True)
     build = round(size / 100) / 2 / 500 * SECOND
-    assert measure.duration == pytest.approx(2 * build + 67 * SECOND + 3 * CHANGE_IN, abs=2)
+    assert measure.duration == pytest.approx(2 * build + 70 * SECOND + 3 * CHANGE_IN, abs=2)
     assert plan.measure is measure
     capped = made(parsed(text), scale=0.5, duration_cap=3 * SECOND)
     assert capped.backlog is not None
