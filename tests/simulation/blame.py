@@ -18,13 +18,13 @@ from simulation.figures import RESOLUTION, has_even_clocks, latencies, statistic
 from simulation.margins import DOUBT, EDGE, MESSAGES, TICK, TICKS, holds, margin_between
 from simulation.own_delays import own_p99, reactions, sent_late
 from simulation.violation import Violation
-from simulation.world import GENERATOR, MS, SECOND
+from simulation.world import FOREVER, GENERATOR, MS, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from simulation.facts import Facts
-    from simulation.truth import Copy, Played
+    from simulation.truth import Copy, Played, Sent
 
 Finding = dict[str, Any]
 
@@ -36,7 +36,14 @@ UNREAD: Final = 27 * MS
 """ns: the same of a worker that receives nothing, whose loop looks 40 times a second (docs/decisions/037)."""
 STALL: Final = 50 * MS
 LIMIT: Final = re.compile(r"\(generator\.(\w+)\)")
-OF_COPIES: Final = ("endToEndLatency", "lateness", "broadcastCompletion", "broadcastSpread")
+IN_DOUBT: Final = (
+    "publishLatency",
+    "endToEndLatency",
+    "lateness",
+    "broadcastCompletion",
+    "broadcastSpread",
+)
+"""Latencies whose end may have come in a stop of its worker."""
 SEND_DELAY: Final = "sendDelayP99"
 """Keys of ``generator`` (docs/howto/read-a-verdict.md, Generator-limited), as reasons name them."""
 DEFAULT: Final = 100 * MS
@@ -310,7 +317,7 @@ def _is_in_doubt(played: Played, finding: Finding) -> bool:
 
     Nobody who stood still can know that it did not (docs/decisions/049, In doubt). A stop has consequences for as long again as it took.
     """
-    if finding["metric"] not in OF_COPIES or finding["bucket"]:
+    if finding["metric"] not in IN_DOUBT or finding["bucket"]:
         return False
     for facts in all_facts(played):
         values, never = latencies(facts, finding["metric"])
@@ -322,7 +329,7 @@ def _is_in_doubt(played: Played, finding: Finding) -> bool:
 
 
 def _at_once(played: Played, facts: Facts) -> Facts:
-    """Return the facts as if each copy that waited for its worker had come when its message was due."""
+    """Return the facts as if each copy that waited for its worker had come when its message was due, and each answer earlier by the stop."""
     copies = {}
     for key, found in facts.copies.items():
         sent = facts.message(*key[:2])
@@ -332,7 +339,26 @@ def _at_once(played: Played, facts: Facts) -> Facts:
                 earliest = min(sent.due or sent.intended, first.stamped or 0)
                 firsts[place] = replace(first, stamped=earliest)
         copies[key] = [*firsts, *found[facts.outputs :]]
-    return replace(facts, copies=copies)
+    messages = [_answered_at_once(played, sent) for sent in facts.messages]
+    return replace(facts, copies=copies, messages=messages)
+
+
+def _answered_at_once(played: Played, sent: Sent) -> Sent:
+    if sent.answered is None:
+        return sent
+    since = played.truth.phases[0].start
+    stops = [
+        (begin, 2 * end - begin, end - begin)
+        for worker, begin, end in played.truth.pauses
+        if worker == sent.worker
+    ]
+    for fault in played.world.faults:
+        if fault.kind == "slow-read" and fault.values["worker"] == sent.worker:
+            by = int(fault.values["by"])
+            end = since + fault.at + (fault.duration or FOREVER)
+            stops.append((since + fault.at, end + 2 * by, by))
+    stopped = max((by for begin, end, by in stops if begin <= sent.answered <= end), default=0)
+    return replace(sent, answered=max(sent.answered - stopped, sent.at))
 
 
 def _came_in_a_stop(played: Played, copy: Copy) -> bool:
