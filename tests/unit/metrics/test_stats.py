@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_loadtest.message.due import Delays
@@ -206,6 +206,7 @@ def test_a_message_is_out_of_due_order_by_its_first_copy() -> None:
     assert counts(sent(3), rows, plan).out_of_due_order == 1
 
 
+@settings(max_examples=15)  # of 12 800 copies each
 @given(seed=st.integers(0, 1 << 32))
 def test_later_copies_change_no_latency(seed: int) -> None:
     """Neither the whole nor any part or time slice changes, nor the time in which messages are in
