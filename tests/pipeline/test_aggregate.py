@@ -1,6 +1,6 @@
 """Spark's answer is the definitions' answer, to the bit, whatever happened to the messages.
 
-What its workers run decides that, and runs here without Java; a few runs are counted by a real session.
+What its workers run decides that, and runs here without Java. A real session counts a few shapes, and what has to travel to its workers: stages, and corrections of clocks.
 """
 
 from __future__ import annotations
@@ -472,13 +472,13 @@ def test_a_stage_has_windows_of_its_own(session: SparkSession, tmp_path: Path) -
         assert differences(found.windows, defined.windows) == []
 
 
-def test_stages_are_runs_of_some_of_the_messages(session: SparkSession, tmp_path: Path) -> None:
+def test_stages_are_runs_of_some_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:
     """Whole and stages, from the same scans: each as the definitions have it. Foreign and damaged heads are of no known stage."""
     run = make_run(subscriptions=2, messages=200, first=30)
     sent, received = generate(run, 4)
     stages = make_stages(run, 4)
     folder = write_run(tmp_path / "run", run, sent, received, stages=stages)
-    whole, parts = aggregate_with_stages(session, folder)
+    whole, parts = aggregate_with_stages(spark, folder)
     assert differences(whole, measure(*by_worker(run, sent, received), make_recorded(2))) == []
     expected = tuple(
         measure(
@@ -732,7 +732,7 @@ def test_silent_subscriptions_and_streams_are_named(
 
 @pytest.mark.parametrize("broadcasts", [False, True])
 def test_samples_of_another_host_are_measured_in_the_controllers_clock(
-    session: SparkSession, tmp_path: Path, broadcasts: bool
+    spark: SparkSession, tmp_path: Path, broadcasts: bool
 ) -> None:
     """One worker stamped 40 ms ahead and with a drift of 50 ppm; the better line of ``run.json`` undoes it, within 1 ns of rounding."""
     run = make_run(broadcasts=broadcasts)
@@ -745,7 +745,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(
         hosts = START + (times - START + better.offset) / (1 - better.drift)
         return np.where(times == 0, 0, np.rint(hosts).astype(np.int64) - used.offset)
 
-    here = aggregate(session, write_run(tmp_path / "here", run, sent, received))
+    here = aggregate(spark, write_run(tmp_path / "here", run, sent, received))
     gw1 = {"sent": sent["stream"] % 2 == 1, "received": np.arange(len(received["seq"])) % 2 == 1}
     for rows, kind, columns in (
         (sent, "sent", ("sent", "acked")),
@@ -757,7 +757,7 @@ def test_samples_of_another_host_are_measured_in_the_controllers_clock(
     dataclasses.replace(
         RunFile.read(folder), clocks=(RunClock(worker="gw1", host="h1", used=used, fit=fit),)
     ).write(folder)
-    there = aggregate(session, folder)
+    there = aggregate(spark, folder)
     assert there.counts == here.counts
     assert there.within_hosts is not None and not there.within_hosts.complete
     assert (there.clock_error, here.clock_error) == (30_000, 0)
