@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from fractions import Fraction
-from math import ceil, pi, sin
+from math import ceil, floor, pi, sin
 
 import numpy as np
 import pytest
@@ -132,14 +132,29 @@ def test_a_rate_that_rises_as_much_as_it_falls_has_the_messages_of_its_mean(
     assert pacer.total(duration) == ceil(Fraction(duration * mean, NS))
 
 
-@pytest.mark.parametrize(
-    ("mean", "swing", "messages"),
-    [pytest.param(846, 423, 846, id="sine"), pytest.param(494, 247, 494, id="slower sine")],
-)
-def test_a_sine_has_the_messages_of_its_mean(mean: int, swing: int, messages: int) -> None:
+@given(steps=STEPS, number=st.integers(0, 10**6))
+def test_no_message_is_due_before_the_integral_of_the_rate_reaches_its_number(
+    steps: list[tuple[int, float]], number: int
+) -> None:
+    """Rounded down to a nanosecond, also after a change of the rate."""
+    pacer = Pacer.through([*steps, (NS, 1.0)], 1)
+    start = 0
+    reached = Fraction(0)
+    for length, rate in pacer.rates:
+        is_last = start + length >= sum(each for each, _ in pacer.rates)
+        if rate and (is_last or reached + rate * length / NS >= number):
+            exact = start + (number - reached) * NS / rate
+            assert pacer.time(number) >= floor(exact)
+            return
+        start += length
+        reached += rate * length / NS
+
+
+@pytest.mark.parametrize("mean", [846, 494])
+def test_a_sine_has_the_messages_of_its_mean(mean: int) -> None:
     turn = [2 * pi * (number + 0.5) / 5 for number in range(10)]
-    steps = [(NS // 10, mean + swing * sin(angle)) for angle in turn]
-    assert Pacer.through(steps, 1).total(NS) == messages
+    steps = [(NS // 10, mean + mean / 2 * sin(angle)) for angle in turn]
+    assert Pacer.through(steps, 1).total(NS) == mean
 
 
 def test_a_ramp_has_no_message_that_is_due_at_its_end() -> None:
