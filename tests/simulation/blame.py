@@ -344,6 +344,7 @@ def _at_once(played: Played, facts: Facts) -> Facts:
 
 
 def _answered_at_once(played: Played, sent: Sent) -> Sent:
+    """Return a message whose answer came earlier by the stop of its worker that it came in, or soon after."""
     if sent.answered is None:
         return sent
     since = played.truth.phases[0].start
@@ -355,8 +356,8 @@ def _answered_at_once(played: Played, sent: Sent) -> Sent:
     for fault in played.world.faults:
         if fault.kind == "slow-read" and fault.values["worker"] == sent.worker:
             by = int(fault.values["by"])
-            end = since + fault.at + (fault.duration or FOREVER)
-            stops.append((since + fault.at, end + 2 * by, by))
+            begin = since + fault.at
+            stops.append((begin, begin + (fault.duration or FOREVER) + 2 * by, by))
     stopped = max((by for begin, end, by in stops if begin <= sent.answered <= end), default=0)
     return replace(sent, answered=max(sent.answered - stopped, sent.at))
 

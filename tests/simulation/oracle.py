@@ -553,6 +553,7 @@ def _is_outside(finding: Finding, true: tuple[float, float]) -> bool:
 
 
 def _is_within(finding: Finding, true: tuple[float, float]) -> bool:
+    """Return whether the truth is within the bounds of an objective for certain."""
     low, high = true
     least, most = finding["minimum"], finding["maximum"]
     return (most is None or high <= most) and (least is None or low >= least)
@@ -610,8 +611,9 @@ def _windows(facts: Facts, finding: Finding, slo: dict[str, Any], name: str) -> 
             continue
         at = f"{name} at {window['start'] / 1e9:g} s"
         yield from _compare(part, finding, window["outcome"], window["observed"], true, at)
-        missed += _is_outside(finding, true)
-        possible += not _is_outside(finding, true) and not _is_within(finding, true)
+        is_outside = _is_outside(finding, true)
+        missed += is_outside
+        possible += not is_outside and not _is_within(finding, true)
     allowed = math.floor(windows["violations"] * windows["number"] + 1e-6)
     if finding["outcome"] == "met" and missed > allowed:
         yield Violation(
