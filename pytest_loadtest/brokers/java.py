@@ -6,6 +6,7 @@ And a kind's needs as ``doctor`` shows them.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -315,6 +316,63 @@ def _causes(line: str) -> list[str]:
     tag, _, text = line.strip().partition("] ")
     is_error = tag == "[ERROR" or text.startswith(_NO_ANSWER)
     return [text[:300]] if is_error and text and not text.startswith(_HINTS) else []
+
+
+# A class archive: most of the start of a program in Java is loading and verifying its classes. Java
+# maps them from an archive as they were in memory when it was made. It checks whether the archive
+# matches the jars, and otherwise loads the classes normally, so a stale archive only costs time.
+
+
+def class_archive(jars: Path, runtime: Java) -> Path:
+    """Return the path of the class archive of these jars and this Java, which need not exist."""
+    return jars.with_name(
+        f"{jars.name}-{digest(build_of(runtime.path), jars.stat().st_mtime_ns)}.jsa"
+    )
+
+
+@contextmanager
+def new_archive(
+    archive: Path, replaced: str, of: str, tell: Callable[[str], None]
+) -> Iterator[Path]:
+    """Yield the path to which a process writes its classes at its end; without a failure they are
+    then the archive.
+
+    :param replaced: pattern of the archives that it replaces.
+    """
+    tell(f"making the class archive of {of} (once, half a minute)")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
+        new = Path(folder) / archive.name
+        yield new
+        if not new.is_file():
+            tell(f"Java wrote no class archive: {of} starts without one, in ten seconds more")
+            return
+        for other in archive.parent.glob(replaced):
+            other.unlink()
+        new.rename(archive)
+
+
+def from_archive(archive: Path) -> list[str]:
+    """Return the options with which Java takes its classes from an archive; none without one."""
+    if not archive.is_file():
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
+
+
+def build_of(java: str) -> str:
+    """Return what differs between two builds of Java, as text.
+
+    :param java: the path of its binary.
+    """
+    binary = Path(java).resolve()
+    stat = binary.stat()
+    return f"{binary} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def digest(*facts: object) -> str:
+    """Return twelve characters that differ where the facts do."""
+    text = " ".join(map(str, facts))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 # The needs of a kind of broker on this machine, as ``doctor`` shows and fetches them.

@@ -33,6 +33,7 @@ class Child:
     :param ports: the broker's ports on 127.0.0.1: a restart waits until they are free again.
     :param log: the name of the file with its output.
     :param cwd: the folder that it runs in; None: ``folder``.
+    :param grace: s between SIGTERM and SIGKILL when it is stopped.
     :raises TargetError: the command could not be run.
     """
 
@@ -45,8 +46,10 @@ class Child:
         env: Mapping[str, str] | None = None,
         log: str = "broker.log",
         cwd: Path | None = None,
+        grace: float = GRACE,
     ) -> None:
         self.folder = folder
+        self._grace = grace
         self.log = folder / log
         self._failure: str | None = None
         self._stopped = False
@@ -55,7 +58,7 @@ class Child:
             "--data",
             str(folder / "data"),
             "--grace",
-            str(GRACE),
+            str(grace),
             "--ports",
             *map(str, ports),
         ]
@@ -177,7 +180,7 @@ class Child:
         with contextlib.suppress(OSError):
             self._watchdog.stdin.close()
         try:
-            self._watchdog.wait(GRACE + 10)
+            self._watchdog.wait(self._grace + 10)
         except subprocess.TimeoutExpired:
             self._watchdog.kill()
             self._watchdog.wait()

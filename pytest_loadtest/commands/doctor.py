@@ -3,7 +3,7 @@
 Each thing that is missing has a remedy.
 
 :func:`take_inventory` looks at the machine, :func:`inspect` judges (pure), :func:`render` writes
-the table, :func:`fix` installs what it can. Nothing here starts a broker.
+the table, :func:`fix` installs what it can. Only :func:`fix` may start a broker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -264,7 +263,7 @@ def missing_packages(machine: Inventory) -> tuple[str, ...]:
 
 
 def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
-    """Install missing packages, fetch the brokers' jars, make Spark's class archive.
+    """Install missing packages, fetch the brokers' jars, make the class archives.
 
     :returns: True if nothing is left to do by hand.
 
@@ -277,7 +276,7 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
         return False
     try:
         for need in machine.needs:
-            if need.fetch is not None:
+            if need.fetch is not None and not need.ok:
                 need.fetch(tell)
     except UnavailableError as missing:
         tell(str(missing))
@@ -349,12 +348,9 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
     archive = java_process.path()
     if archive is None:
         return
-    tell("making Spark's class archive (160 MB, half a minute, once)")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".making-", dir=archive.parent) as folder:
-        new = Path(folder) / archive.name
+    with java.new_archive(archive, java_process.of_this_pyspark(), "Spark", tell) as new:
         writes_archive = {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}"}
-        host = SparkHost(Path(folder), writes_archive | {"spark.master": "local[1]"})
+        host = SparkHost(new.parent, writes_archive | {"spark.master": "local[1]"})
         try:
             host.warm()
             _second_scan(host.session())
@@ -362,15 +358,6 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
             tell(str(error))
         finally:
             host.stop(WRITE_SECONDS)
-        if not new.is_file():
-            tell(
-                "Java wrote no class archive: Spark will start without one,"
-                " in some ten seconds more"
-            )
-            return
-        new.rename(archive)
-    for other in java_process.replaced_by(archive):
-        other.unlink()
 
 
 def _second_scan(session: SparkSession) -> None:

@@ -9,7 +9,6 @@ needs the session first.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import re
@@ -23,7 +22,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pytest_loadtest.brokers.java import SPARK_JAVA, cache_root, find, program
+from pytest_loadtest.brokers.java import (
+    SPARK_JAVA,
+    build_of,
+    cache_root,
+    digest,
+    find,
+    from_archive,
+    program,
+)
 from pytest_loadtest.errors import UsageError
 
 STOP_SECONDS = 10
@@ -162,9 +169,7 @@ class JavaProcess:
 # A class archive, made once for each Java and pyspark, reduces the start
 # of Spark's Java process to a third of the time.
 #
-# Most of a start is loading and verifying Spark's classes. ``-XX:SharedArchiveFile`` maps them as
-# they were in memory when the archive was made. Java checks whether the archive matches, and
-# otherwise loads the classes normally, so a stale archive only costs time.
+# See ``class_archive`` of the jars of brokers.
 
 OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM passes samples to Python workers and computes little,
@@ -180,10 +185,8 @@ def path() -> Path | None:
     found = program()
     if found is None:
         return None
-    java = Path(found).resolve()
-    stat = java.stat()
-    build = _digest(f"{java} {stat.st_size} {stat.st_mtime_ns}")
-    return cache_root() / f"spark-{_digest(str(spark_home()))}-{version('pyspark')}-{build}.jsa"
+    home, build = digest(spark_home()), digest(build_of(found))
+    return cache_root() / f"spark-{home}-{version('pyspark')}-{build}.jsa"
 
 
 def spark_home() -> Path:
@@ -195,10 +198,6 @@ def spark_home() -> Path:
     assert spec is not None, "it is among the requirements"
     assert spec.origin is not None
     return Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _wrong_java() -> str:
@@ -215,14 +214,11 @@ def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
 
     The user's own options are last, where they override these.
     """
-    options = [QUICK]
     archive = path()
-    if archive is not None and archive.is_file():
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-    return {**conf, OPTIONS: " ".join([*options, conf.get(OPTIONS, "")]).strip()}
+    mapped = [] if archive is None else from_archive(archive)
+    return {**conf, OPTIONS: " ".join([QUICK, *mapped, conf.get(OPTIONS, "")]).strip()}
 
 
-def replaced_by(archive: Path) -> list[Path]:
-    """Return the archives of other versions of Java, or of another pyspark in the same place."""
-    home = archive.name.split("-")[1]
-    return [other for other in archive.parent.glob(f"spark-{home}-*.jsa") if other != archive]
+def of_this_pyspark() -> str:
+    """Return the pattern of the archives of all versions of Java for pyspark in this place."""
+    return f"spark-{digest(spark_home())}-*.jsa"

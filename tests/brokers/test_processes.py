@@ -20,6 +20,7 @@ from waiting_for import gone, wait_until
 from pytest_loadtest import brokers
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers import Broker, BrokerRequest
+from pytest_loadtest.brokers.java import class_archive, require
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
@@ -343,6 +344,16 @@ def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> No
     assert facts.settings["managedLedgerDefaultEnsembleSize"] == "1"
     assert accepts(facts.url)
     assert real_pulsar.failure() is None
+
+
+@pytest.mark.pulsar
+@pytest.mark.slow
+def test_pulsar_has_its_classes_from_the_archive(real_pulsar: Broker) -> None:
+    jars = pulsar_jars.PULSAR.resolve(pulsar_jars.PULSAR.version, print)
+    archive = class_archive(jars, require("Pulsar"))
+    if not archive.is_file():
+        pytest.skip("python -m pytest_loadtest doctor --fix makes the archive")
+    assert str(archive) in Path(f"/proc/{real_pulsar.facts.pid}/maps").read_text()
 
 
 @pytest.mark.pulsar

@@ -257,3 +257,33 @@ def test_the_default_jre_is_installed_where_it_is_new_enough(
     description: str, package: str
 ) -> None:
     assert java.package_for(description) == package
+
+
+def test_other_jars_and_another_java_have_another_class_archive(tmp_path: Path) -> None:
+    """Jars that were fetched again are in a folder with another time."""
+    jars = tmp_path / "pulsar-4.2.4"
+    jars.mkdir()
+    binaries = [tmp_path / "java", tmp_path / "other"]
+    for binary in binaries:
+        binary.touch()
+    archives = [java.class_archive(jars, Java(str(binary), "17")) for binary in binaries]
+    os.utime(jars, (1, 1))
+    archives.append(java.class_archive(jars, Java(str(binaries[0]), "17")))
+    assert len({*archives}) == 3
+    assert {archive.parent for archive in archives} == {tmp_path}
+    assert java.from_archive(archives[0]) == []
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_new_archive_replaces_older_ones_if_java_wrote_it(written: bool, tmp_path: Path) -> None:
+    old = tmp_path / "pulsar-1-old.jsa"
+    old.touch()
+    said: list[str] = []
+    with java.new_archive(
+        tmp_path / "pulsar-1-new.jsa", "pulsar-1-*", "Pulsar", said.append
+    ) as new:
+        if written:
+            new.touch()
+    [left] = tmp_path.iterdir()
+    assert left.name == ("pulsar-1-new.jsa" if written else "pulsar-1-old.jsa")
+    assert any("wrote no class archive" in line for line in said) is not written

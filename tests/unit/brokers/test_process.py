@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from waiting_for import wait_until
+
 from pytest_loadtest.brokers import watchdog
-from pytest_loadtest.brokers.process import MEMORY, data_folder, mount_known, tail
+from pytest_loadtest.brokers.process import GRACE, MEMORY, Child, data_folder, mount_known, tail
 
 LOG = """\
 starting
@@ -58,3 +60,15 @@ def test_data_goes_to_memory_if_the_mount_is_unknown(tmp_path: Path) -> None:
     watchdog.remove_folder(str(folder))
     assert not target.exists()
     assert not folder.is_symlink()
+
+
+def test_a_process_gets_the_time_that_it_needs_to_end(tmp_path: Path) -> None:
+    """It may write more than a broker whose data is deleted."""
+    folder = tmp_path / "broker"
+    (folder / "data").mkdir(parents=True)
+    written = tmp_path / "written"
+    code = f"trap 'sleep {GRACE + 0.5}; echo >{written}; exit' TERM; echo ready; while true; do sleep 0.1; done"
+    child = Child(["sh", "-c", code], folder=folder, grace=60)
+    wait_until(lambda: child.tail() == "ready", "its first line", seconds=30)
+    child.stop()
+    assert written.exists()

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HERE = (
-    *pulsar_broker.judge_machine(("4.2.4",), lite=True),
+    *pulsar_broker.judge_machine(("4.2.4",), lite=True, archived=True),
     *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)),
 )
-NOTHING = (*pulsar_broker.judge_machine((), lite=False), *mqtt_needs.broker_needs(None, ()))
+NOTHING = (
+    *pulsar_broker.judge_machine((), lite=False, archived=False),
+    *mqtt_needs.broker_needs(None, ()),
+)
 WELL = Inventory(
     java=Java("/usr/bin/java", "17"),
     java_package="default-jre-headless",

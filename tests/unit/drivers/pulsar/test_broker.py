@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.brokers.java import Java
+from pytest_loadtest.brokers.java import Java, class_archive
 from pytest_loadtest.drivers.pulsar import broker as pulsar
 from pytest_loadtest.drivers.pulsar.secured import Secured
 from pytest_loadtest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def conf(secured: Secured = pulsar.OPEN, **settings: str) -> dict[str, str]:
@@ -97,8 +101,9 @@ def test_the_java_command_writes_only_into_the_data_folder(
     major: int, flag: bool, tmp_path: Path
 ) -> None:
     """Newer Javas need a permission for unsafe memory access."""
-    line = pulsar.command(Java("java", str(major)), Path("/jars"), "4.2.4", tmp_path, 7003)
-    assert line[:3] == ["java", "-cp", "/jars/*"]
+    runtime = Java(sys.executable, str(major))
+    line = pulsar.command(runtime, tmp_path, "4.2.4", tmp_path, 7003)
+    assert line[:3] == [sys.executable, "-cp", f"{tmp_path}/*"]
     assert ("--sun-misc-unsafe-memory-access=allow" in line) is flag
     data = str(tmp_path / "data")
     assert all(
@@ -122,8 +127,19 @@ def test_pulsar_5_has_its_own_class_path_and_no_option_for_the_bookies_port(
 ) -> None:
     assert pulsar.pulsar_jars(version).pom.name == pom
     assert pulsar.pulsar_jars(version).pom.is_file()
-    line = pulsar.command(Java("java", "17"), Path("/jars"), version, tmp_path, 7003)
+    line = pulsar.command(Java(sys.executable, "17"), tmp_path, version, tmp_path, 7003)
     assert ("--bookkeeper-port" in line) is bookie_port
+
+
+def test_classes_come_from_the_archive_of_these_jars_once_it_is_made(tmp_path: Path) -> None:
+    jars = tmp_path / "pulsar-4.2.4"
+    jars.mkdir()
+    runtime = Java(sys.executable, "17")
+    archive = class_archive(jars, runtime)
+    mapped = f"-XX:SharedArchiveFile={archive}"
+    assert mapped not in pulsar.command(runtime, jars, "4.2.4", tmp_path, 7003)
+    archive.touch()
+    assert mapped in pulsar.command(runtime, jars, "4.2.4", tmp_path, 7003)
 
 
 def test_a_text_that_is_no_version_is_rejected_where_jars_are_resolved() -> None:
