@@ -58,12 +58,7 @@ def samples(
     for path in (path for path in paths if path.startswith(f"{stored_kind}/")):
         with store.open_parquet(path) as file:
             table = file.read()
-        columns = {
-            one.name: (
-                table[one.name].combine_chunks().flatten() if one.item else table[one.name]
-            ).to_numpy()
-            for one in schema
-        }
+        columns = {one.name: _numbers(table[one.name].combine_chunks()) for one in schema}
         rows = unpack_copies(columns) if packed else columns
         worker = path.rpartition("/")[2].rpartition("-")[0]
         correction = (corrections or {}).get(worker)
@@ -89,6 +84,17 @@ def samples(
         name: np.concatenate([none, *(rows[name] for rows in files)]).astype(np.int64)
         for name, none in nothing.items()
     }
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    """Return the numbers of a column; of lists, all their items.
+
+    Arrow's own ``to_numpy()`` imports pandas, which takes longer than counting a small run.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    return np.from_dlpack(column.flatten() if pa.types.is_list(column.type) else column)
 
 
 def measured(folder: Path) -> tuple[Measurements, tuple[tuple[str, Measurements], ...]]:

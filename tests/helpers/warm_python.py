@@ -191,8 +191,15 @@ def _import_modules() -> None:
     for module in pkgutil.walk_packages(package.__path__, "pytest_loadtest."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    importlib.import_module("pyarrow.parquet")
-    importlib.import_module("xdist.dsession")
+    for name in ("pyarrow.parquet", "jinja2", "xdist.dsession"):
+        importlib.import_module(name)
+    # What each process makes of them at its first use, and keeps.
+    kept: Any = importlib.import_module("pytest_loadtest.kinds.registry")
+    kept.kinds()
+    kept = importlib.import_module("pytest_loadtest.report.html.page")
+    kept._page_template()
+    kept = importlib.import_module("pytest_loadtest.report.document")
+    kept._adapter()
 
 
 def _serve(path: str) -> Callable[[], None]:
