@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from simulation.campaign import Campaign, Job, Report, drawn
+from simulation.world import world_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 REGRESSIONS = Path(__file__).parent / "regressions"
 SEED = 1
 WORLDS = 150
+DEAR = frozenset({1, 2, 6, 12, 49, 61, 66, 69, 81, 90, 105, 121, 122, 133, 136})
+"""Seeds from 1 on whose worlds take two to five CPU seconds each: ``scripts/simulate`` draws them."""
 CORES = 2
 
 
@@ -55,7 +58,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     folder = tmp_path_factory.mktemp("worlds")
     campaign = Campaign(folder=folder, jobs=min(os.cpu_count() or 1, CORES), limit=600)
     started = time.monotonic()
-    done = list(campaign.run([*drawn(SEED, WORLDS), *kept]))
+    fixed = [
+        job for job in drawn(SEED, WORLDS + len(DEAR)) if world_from(job.document).seed not in DEAR
+    ]
+    done = list(campaign.run([*fixed, *kept]))
     return Reports(done=done, kept=kept, seconds=time.monotonic() - started)
 
 

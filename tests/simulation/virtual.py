@@ -19,6 +19,7 @@ import os
 import queue
 import random
 import secrets
+import socket
 import subprocess
 import threading
 import time
@@ -458,6 +459,10 @@ def _no_process(*_: object, **__: object) -> Any:
     raise OSError("a world has no child processes")
 
 
+def _no_socket(*_: object, **__: object) -> Any:
+    raise OSError("a world has no sockets")
+
+
 @contextlib.contextmanager
 def virtual(seed: int) -> Iterator[Simulation]:
     """Replace clocks, threads, locks, queues and secrets of the standard library until the end of the block."""
@@ -508,6 +513,8 @@ def virtual(seed: int) -> Iterator[Simulation]:
             "randbits": simulation.secrets.getrandbits,
         },
         subprocess: {"Popen": _no_process},
+        # Those of this machine, which the product would list, are no part of a world.
+        socket: {"socket": _no_socket},
         # The disk: files are real, the time that they take is the world's.
         os: {"fsync": lambda _: simulation.write_to_disk()},
         parquet: {"write_table": partial(_written_slowly, simulation, parquet.write_table)},
