@@ -14,10 +14,10 @@ settings.register_profile(
     "project",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "thorough", settings.get_profile("project"), max_examples=500, derandomize=False
+    "thorough", settings.get_profile("project"), max_examples=250, derandomize=False
 )
 settings.load_profile("project")

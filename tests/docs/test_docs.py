@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy_aggregation
 import pytest
+import warm_python
 from plugin.projects import NO_REPORTERS
 
 from pytest_loadtest import profile
@@ -66,17 +67,14 @@ def having(language: str) -> list[Block]:
 
 def run(folder: Path, *arguments: str, spark: bool = False) -> subprocess.CompletedProcess[str]:
     """Run pytest. :param spark: aggregate with Spark, which no page but that of custom metrics needs to show what it shows."""
-    command = [sys.executable, "-m", "pytest", *WITHOUT.split()]
+    options = WITHOUT.split()
     if not spark:
-        command += ["-p", "numpy_aggregation"]
-    return subprocess.run(
-        [*command, *arguments],
-        cwd=folder,
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | numpy_aggregation.ENVIRONMENT,
-    )
+        options += ["-p", "numpy_aggregation"]
+    command = ["-m", "pytest", *options, *arguments]
+    environment = os.environ | numpy_aggregation.ENVIRONMENT
+    process = warm_python.start(command, cwd=folder, env=environment)
+    output, _ = process.communicate()
+    return subprocess.CompletedProcess(command, process.wait(), output)
 
 
 def lay_out(folder: Path, page: str) -> None:
@@ -139,7 +137,7 @@ def first_test_of(folder: Path, page: str, command: str) -> tuple[str, str]:
     path.write_text(text + LOOSE)
     assert any(block.page == page and command in block.commands for block in having("console"))
     done = run(folder, *command.split()[1:], "--load-duration", "2s")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     shown = next(
         block.text for block in having("text") if block.page == page and "· MET" in block.text
     )
@@ -179,7 +177,7 @@ def test_the_tutorials_service_has_the_faults_shown(tmp_path: Path) -> None:
     command = "pytest -n 2 test_confirmed.py"
     assert any(block.page == page and command in block.commands for block in having("console"))
     met = run(tmp_path, *command.split()[1:])
-    assert met.returncode == 0, met.stdout + met.stderr
+    assert met.returncode == 0, met.stdout
     (faults,) = (
         block.text
         for block in having("yaml")
@@ -187,7 +185,7 @@ def test_the_tutorials_service_has_the_faults_shown(tmp_path: Path) -> None:
     )
     path.write_text(path.read_text().replace("driver: {name: loopback, service: {}}\n", faults))
     missed = run(tmp_path, *command.split()[1:])
-    assert missed.returncode == 1, missed.stdout + missed.stderr
+    assert missed.returncode == 1, missed.stdout
     (shown,) = (
         block.text for block in having("text") if block.page == page and "confirmed" in block.text
     )
@@ -207,7 +205,7 @@ def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> Non
         text + LOOSE + "drainTimeout: 5s\n"
     )  # the whole of it, for what the relay loses
     done = run(tmp_path, "-n", "2", "-v", "-rP", "--load-duration", "2s", spark=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     shown = next(block.text for block in having("text") if block.page == page)
     names = re.findall(r"(?:p99|lost)\.\w+", shown)
     assert [name for name in names if name not in done.stdout] == []
@@ -222,7 +220,7 @@ def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> Non
 def test_a_plan_of_the_examples_runs_nothing(tmp_path: Path, page: str) -> None:
     lay_out(tmp_path, page)
     done = run(tmp_path, "-n", "2", "--load-plan", "test_orders.py")
-    assert "rate         2 000 msg/s" in done.stdout, done.stdout + done.stderr
+    assert "rate         2 000 msg/s" in done.stdout, done.stdout
     assert not (tmp_path / ".loadtest").exists()
 
 
@@ -236,7 +234,7 @@ def test_the_plan_names_the_client_as_shown(tmp_path: Path) -> None:
     done = run(tmp_path, *command.split()[1:])
     shown = next(block.text for block in having("text") if block.page == page)
     without = re.compile(r"(?<=pulsar-client )\S+")
-    assert without.sub("", shown) in without.sub("", done.stdout), done.stdout + done.stderr
+    assert without.sub("", shown) in without.sub("", done.stdout), done.stdout
 
 
 @pytest.mark.skipif(
@@ -287,7 +285,7 @@ def test_a_broadcast_is_planned_and_run_as_shown(tmp_path: Path) -> None:
         + LOOSE
     )
     made = run(tmp_path, *done)
-    assert made.returncode == 0, made.stdout + made.stderr
+    assert made.returncode == 0, made.stdout
     assert "in         5 000 due, received 5 000, lost 0, duplicates 0" in made.stdout
 
 
@@ -375,7 +373,7 @@ def test_runs_are_compared_as_shown(tmp_path: Path) -> None:
         for command in block.commands
     )
     done = run(tmp_path, *first[1:], "--load-duration", "3s")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     beside = run(tmp_path, *second[1:], "--load-duration", "3s").stdout
     assert "noise is known from 20 s of measured phase on" in beside, beside
     shown = next(block.text for block in having("text") if block.page == page)
