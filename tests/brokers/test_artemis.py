@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.artemis,
-    pytest.mark.slow,
     skip_without_jars(artemis.JARS),
 ]
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.artemis,
-    pytest.mark.slow,
     skip_without_jars(artemis.JARS),
 ]
 STREAMS, EACH = 4, 100

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.pulsar,
-    pytest.mark.slow,
     pytest.mark.skipif(
         java.find() is None, reason="no Java here: apt-get install default-jre-headless"
     ),

@@ -100,7 +100,7 @@ def started(folder: Path, kind: str = "mqtt", **lines: str) -> Iterator[brokers.
         yield broker
 
 
-ARTEMIS = pytest.param("artemis", marks=[pytest.mark.artemis, pytest.mark.slow])
+ARTEMIS = pytest.param("artemis", marks=pytest.mark.artemis)
 
 
 @pytest.fixture(scope="module", params=["mosquitto", ARTEMIS])

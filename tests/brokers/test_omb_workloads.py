@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from .conftest import OmbSession
 
-pytestmark = pytest.mark.slow
 real_pulsar = [
     pytest.mark.pulsar,
     pytest.mark.skipif(

@@ -328,7 +328,6 @@ def real_pulsar(request: pytest.FixtureRequest) -> Broker:
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> None:
     facts = real_pulsar.facts
     assert (facts.name, facts.version, facts.mode, facts.evidence) == (
@@ -347,7 +346,6 @@ def test_version_and_settings_come_from_pulsar_itself(real_pulsar: Broker) -> No
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_pulsar_has_its_classes_from_the_archive(real_pulsar: Broker) -> None:
     jars = pulsar_jars.PULSAR.resolve(pulsar_jars.PULSAR.version, print)
     archive = class_archive(jars, require("Pulsar"))
@@ -357,7 +355,6 @@ def test_pulsar_has_its_classes_from_the_archive(real_pulsar: Broker) -> None:
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_all_ports_of_pulsar_are_on_loopback(real_pulsar: Broker) -> None:
     """These are the broker's, the admin REST's and the bookie's."""
     assert real_pulsar.facts.pid is not None
@@ -367,7 +364,6 @@ def test_all_ports_of_pulsar_are_on_loopback(real_pulsar: Broker) -> None:
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_a_pulsar_at_a_url_is_described_by_its_admin_rest(
     real_pulsar: Broker, tmp_path: Path
 ) -> None:

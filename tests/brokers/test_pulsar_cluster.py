@@ -35,7 +35,11 @@ pytestmark = [
 ]
 STREAMS, EACH, BUNDLES = 8, 200, 8
 both = pytest.mark.parametrize(
-    "driver", [PulsarDriver, NativePulsarDriver], ids=["library", "native"]
+    "driver",
+    [
+        pytest.param(PulsarDriver, marks=pytest.mark.slow, id="library"),
+        pytest.param(NativePulsarDriver, id="native"),
+    ],
 )
 SETTINGS = {
     # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer. With 4 s a

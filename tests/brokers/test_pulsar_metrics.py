@@ -178,7 +178,6 @@ def test_a_sleeping_consumer_is_concluded(
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
 
 
-@pytest.mark.slow
 def test_a_slow_disk_is_concluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie syncs its journal to a disk with half of the needed bandwidth; the broker reports the write time every five seconds."""
     need_slow_disk()

@@ -194,6 +194,7 @@ def stored(broker: brokers.Broker, run: str) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_a_restart_of_the_broker_loses_nothing_in_the_client(tmp_path: Path) -> None:
     """With messages in flight and consumers that wait: all comes again, and the client loses nothing.
 

@@ -369,7 +369,6 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 
 
 @pytest.mark.artemis
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [({"persistence-enabled": "true"}, 500), ({}, 0)],
@@ -457,8 +456,8 @@ def test_pulsar_lite_keeps_everything(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.pulsar
 @pytest.mark.slow
+@pytest.mark.pulsar
 def test_a_killed_pulsar_keeps_messages_and_positions(tmp_path: Path) -> None:
     """It keeps topics and subscriptions too; ``tests/plugin`` restarts one with SIGTERM."""
     require_jars(pulsar_jars.PULSAR)

@@ -41,7 +41,6 @@ READY = (
 pytestmark = [
     pytest.mark.skipif(not READY, reason="no Java, or no jars of Pulsar"),
     pytest.mark.pulsar,
-    pytest.mark.slow,
 ]
 
 MESSAGES = 20

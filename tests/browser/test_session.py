@@ -203,6 +203,7 @@ def test_markup_in_results_is_shown_as_text(browser):
     assert not browser.driver.find_elements("css selector", "img")
 
 
+@pytest.mark.slow
 def test_a_day_of_a_thousand_topics_is_small_and_drawn_at_once(browser):
     """The first screen is drawn within a second on an idle machine; the test allows for a slow one."""
     soak = made_soak(86_400, topics=1_000)

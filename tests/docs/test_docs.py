@@ -192,6 +192,7 @@ def test_the_tutorials_service_has_the_faults_shown(tmp_path: Path) -> None:
     assert [line for line in shown.splitlines() if line not in missed.stdout] == []
 
 
+@pytest.mark.slow
 def test_the_hook_for_custom_metrics_has_the_output_shown(tmp_path: Path) -> None:
     page = "docs/howto/ask-your-own-questions.md"
     lay_out(tmp_path, page)

@@ -276,7 +276,7 @@ SPARK = (
         happens="Spark dies while load runs.",
         made="SIGKILL to its Java process; it is started again.",
         arguments=("-n1",), profile={"testDuration": "2s"}, act=kill_spark_in("load"), spark=True,
-        verdict=MET, status=0, says=(DIED,),
+        verdict=MET, status=0, says=(DIED,), slow=True,
     ),
     Fault(
         name="spark-killed-aggregation",
@@ -290,6 +290,6 @@ SPARK = (
         happens="Spark dies, and again after it was started again.",
         made="SIGKILL to each of its Java processes until the run has ended. The command that the report names gives the verdict.",
         profile={"testDuration": "2s"}, act=kill_every_spark, spark=True, afterwards=aggregate_again,
-        verdict=NO_DATA, status=1, says=("because Spark's Java process died, was restarted, and died again", "python -m pytest_loadtest aggregate"),
+        verdict=NO_DATA, status=1, says=("because Spark's Java process died, was restarted, and died again", "python -m pytest_loadtest aggregate"), slow=True,
     ),
 )  # fmt: skip

@@ -67,7 +67,6 @@ def aborted(run: Finished, cause: str) -> None:
 
 
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
-@pytest.mark.slow
 def test_a_broker_that_hangs_ends_the_run(project: Project) -> None:
     """Although no late message arrives."""
     project.profile(

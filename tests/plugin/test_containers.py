@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from .projects import Project
 
-pytestmark = pytest.mark.slow
 SECONDS = 60.0  # the longest that anything may take to go
 until = partial(wait_until, seconds=SECONDS)
 request = partial(brokers.BrokerRequest, kind="mqtt", mode="auto", image=IMAGE)

@@ -18,7 +18,6 @@ from .projects import NO_REPORTERS, PROFILE
 if TYPE_CHECKING:
     import subprocess
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TEST = """\
 import pytest

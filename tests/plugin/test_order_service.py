@@ -516,6 +516,7 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> 
     assert measured["test_overtaking[-]"]["counts"]["outOfOrder"] == late(confirmed) > 0
 
 
+@pytest.mark.slow
 def test_the_load_test_on_pulsar_starts_broker_and_service(project: Project) -> None:
     """As the README of the example says, with a shorter load."""
     require_jars(pulsar_jars.PULSAR)

@@ -221,6 +221,7 @@ def test_the_plan_names_all_outputs(project: Project, url: str) -> None:
     assert ", 2 outputs for each input" in project.run("--load-plan").out
 
 
+@pytest.mark.slow
 def test_several_outputs_on_pulsar_are_counted_exactly(project: Project) -> None:
     require_jars(pulsar_jars.PULSAR)
     options = ("--url", "{url}", "--reject", "3", *FAULTS)

@@ -18,7 +18,6 @@ pytest.importorskip(
     "hiredis", reason="the example's client is not here: pip install 'redis[hiredis]'"
 )
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         shutil.which("redis-server") is None,
         reason="no redis-server here: apt-get install redis-server",

@@ -72,15 +72,14 @@ def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
     """Topics, subscriptions and messages are kept, and clients reconnect."""
     require_jars(pulsar_jars.PULSAR)
     recovered(recovery(project, PULSAR))
 
 
-@pytest.mark.artemis
 @pytest.mark.slow
+@pytest.mark.artemis
 def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
     """At QoS 1; the report names the broker and what it kept. Without a restart each message of QoS 2 arrives once."""
     require_jars(artemis.JARS)

@@ -39,7 +39,6 @@ def test_wrong_mark(load):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(mosquitto.find_mosquitto() is None, reason="mosquitto is not installed")
 def test_passwords_are_in_no_output_and_no_file(project: Project) -> None:
     """Two runs with a password each, a wrong mark and a wrong option; JUnit, and all files of the results."""

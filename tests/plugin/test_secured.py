@@ -46,7 +46,6 @@ def test_with_a_token_of_my_own(load):
 
 
 @pytest.mark.pulsar
-@pytest.mark.slow
 def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
     """Two workers; a token in the profile takes precedence. No token is in results, output, or left behind."""
     require_jars(pulsar_jars.PULSAR)

@@ -161,7 +161,7 @@ def test_a_tap_leaves_durable_sessions_alone(project: Project, port: int) -> Non
     parts_of(finished)
 
 
-@pytest.mark.parametrize("client", ["native", "library"])
+@pytest.mark.parametrize("client", ["native", pytest.param("library", marks=pytest.mark.slow)])
 def test_a_tap_on_pulsar_leaves_no_subscription(
     project: Project, client: str, tmp_path: Path
 ) -> None:
@@ -201,6 +201,7 @@ slo: {loss: 0, throughput: 1%, sent: 1%}
 """
 
 
+@pytest.mark.slow
 def test_a_service_that_sleeps_on_pulsar_is_named_as_the_one_that_waits(project: Project) -> None:
     """It takes 40 of 200 orders a second."""
     require_jars(pulsar_jars.PULSAR)

@@ -80,7 +80,6 @@ def test_only_a_job_that_goes_on_without_cpu_gets_more_time(
     assert is_starved(used, lately, limit=300) is starved
 
 
-@pytest.mark.slow
 def test_a_world_that_takes_too_long_is_a_violation_and_the_next_one_is_judged(
     tmp_path: Path,
 ) -> None:
