@@ -34,7 +34,6 @@ class ClusterNode:
         name: str,
         child: Child,
         ready: Callable[[], bool],
-        *,
         seconds: float,
         progress: Progress,
     ) -> None:
@@ -89,9 +88,9 @@ class ClusterNode:
                 wait_ready(
                     self._child,
                     self.ready,
-                    name=self.name,
-                    seconds=self._seconds,
-                    progress=self._progress,
+                    self.name,
+                    self._seconds,
+                    self._progress,
                 )
         except TargetError as error:
             self._failure = f"after a restart: {error}"

@@ -146,9 +146,9 @@ def _launch(
         wait_ready,
         running,
         lambda: recipe.ready(plan),
-        name=plan.name,
-        seconds=START_SECONDS,
-        progress=progress,
+        plan.name,
+        START_SECONDS,
+        progress,
     )
     progress(f"{plan.name} ready in {wait():.0f} s")
     return StartedBroker(_facts(recipe, plan, running, request.settings), running, wait)

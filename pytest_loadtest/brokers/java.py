@@ -6,7 +6,6 @@ And a kind's needs as ``doctor`` shows them.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -324,10 +323,11 @@ def _causes(line: str) -> list[str]:
 
 
 def class_archive(jars: Path, runtime: Java) -> Path:
-    """Return the path of the class archive of these jars and this Java, which need not exist."""
-    return jars.with_name(
-        f"{jars.name}-{digest(build_of(runtime.path), jars.stat().st_mtime_ns)}.jsa"
-    )
+    """Return the path of the class archive of the jars in a folder, which need not exist.
+
+    It is in that folder, so that jars which are fetched again do not have the archive of others.
+    """
+    return jars / f"java-{runtime.version}.jsa"
 
 
 @contextmanager
@@ -352,27 +352,11 @@ def new_archive(
         new.rename(archive)
 
 
-def from_archive(archive: Path) -> list[str]:
+def from_archive(archive: Path | None) -> list[str]:
     """Return the options with which Java takes its classes from an archive; none without one."""
-    if not archive.is_file():
+    if archive is None or not archive.is_file():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
-
-
-def build_of(java: str) -> str:
-    """Return what differs between two builds of Java, as text.
-
-    :param java: the path of its binary.
-    """
-    binary = Path(java).resolve()
-    stat = binary.stat()
-    return f"{binary} {stat.st_size} {stat.st_mtime_ns}"
-
-
-def digest(*facts: object) -> str:
-    """Return twelve characters that differ where the facts do."""
-    text = " ".join(map(str, facts))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 # The needs of a kind of broker on this machine, as ``doctor`` shows and fetches them.

@@ -74,7 +74,7 @@ class ServiceProcess:
             return serves([ready]) if isinstance(ready, int) else output.has(ready)
 
         name = f"service {self.name}"
-        wait_ready(self._child, is_ready, name=name, seconds=timeout / SECOND, progress=progress)
+        wait_ready(self._child, is_ready, name, timeout / SECOND, progress)
 
     def death(self) -> str | None:
         """Return how it ended by itself, with the last lines of its log; None while it runs and

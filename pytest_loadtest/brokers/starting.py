@@ -116,7 +116,7 @@ class PortTakenError(TargetError):
 
 
 def wait_ready(
-    running: Starting, ready: Callable[[], bool], *, name: str, seconds: float, progress: Progress
+    running: Starting, ready: Callable[[], bool], name: str, seconds: float, progress: Progress
 ) -> float:
     """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
 

@@ -119,10 +119,10 @@ class RemoteBroker:
         """Do nothing: the run did not start it."""
 
 
-def refuses(endpoint: Endpoint, timeout: float = 0.3) -> bool:
+def refuses(endpoint: Endpoint) -> bool:
     """Return True if the host refuses the connection, which means that nothing listens."""
     try:
-        socket.create_connection((endpoint.host, endpoint.port), timeout).close()
+        socket.create_connection((endpoint.host, endpoint.port), 0.3).close()
     except ConnectionRefusedError:
         return True
     except OSError:

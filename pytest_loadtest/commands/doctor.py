@@ -54,7 +54,6 @@ class Inventory:
     docker_missing: str  # the reason why there is none
     images: tuple[str, ...]  # the brokers' own images that the engine has
     needs: tuple[MachineNeed, ...]  # of all kinds of broker
-    archive: bool | None  # the archive of Spark's classes exists; None: no Java to make it with
     files: int  # hard limit of open files
     ports: int
     localhost: bool  # the name has an address, which a normal /etc/hosts provides
@@ -76,6 +75,7 @@ def take_inventory() -> Inventory:
     needs: list[MachineNeed] = []
     for kind in able("doctor"):
         needs += load_reference(kind, str(kind.doctor))()
+    needs.append(spark_archive(java_process.path()))
     here = planning.machine()
     return Inventory(
         java=java.find(),
@@ -85,7 +85,6 @@ def take_inventory() -> Inventory:
         docker_missing=missing,
         images=images,
         needs=tuple(needs),
-        archive=has_class_archive(),
         files=here.files,
         ports=here.source_ports,
         localhost=_has_address("localhost"),
@@ -163,13 +162,6 @@ def _broker_rows(machine: Inventory) -> Iterator[MachineNeed]:
         remedy=f"apt-get install {MAVEN}",
     )
     yield from machine.needs
-    yield MachineNeed(
-        name="Spark archive",
-        value="made" if machine.archive else None,
-        ok=bool(machine.archive),
-        cost="Spark starts in some 20 s instead of 10, in every session",
-        remedy=FIX,
-    )
     yield MachineNeed(
         name="Docker",
         value=machine.docker or machine.docker_missing,
@@ -281,8 +273,6 @@ def fix(machine: Inventory, tell: Callable[[str], None]) -> bool:
     except UnavailableError as missing:
         tell(str(missing))
         return False
-    if not has_class_archive():  # checked again: the packages may have brought Java
-        make_class_archive(tell)
     return True
 
 
@@ -333,10 +323,20 @@ def _run_apt(command: tuple[str, ...], tell: Callable[[str], None]) -> bool:
 WRITE_SECONDS = 300
 
 
-def has_class_archive() -> bool | None:
-    """Return True if the archive of Spark's classes exists; None without a Java to make it with."""
-    archive = java_process.path()
-    return None if archive is None else archive.is_file()
+def spark_archive(archive: Path | None) -> MachineNeed:
+    """Return the need for the class archive at this path.
+
+    :param archive: None: there is no Java to make it with.
+    """
+    made = archive is not None and archive.is_file()
+    return MachineNeed(
+        name="Spark archive",
+        value="made" if made else None,
+        ok=made,
+        cost="Spark starts in some 20 s instead of 10, in every session",
+        remedy=FIX,
+        fetch=make_class_archive,
+    )
 
 
 def make_class_archive(tell: Callable[[str], None]) -> None:
@@ -345,8 +345,8 @@ def make_class_archive(tell: Callable[[str], None]) -> None:
     A failure is only reported, as Spark also starts without it. See
     :mod:`pytest_loadtest.pipeline.java_process`.
     """
-    archive = java_process.path()
-    if archive is None:
+    archive = java_process.path()  # the packages may have brought Java
+    if archive is None or archive.is_file():
         return
     with java.new_archive(archive, java_process.of_this_pyspark(), "Spark", tell) as new:
         writes_archive = {java_process.OPTIONS: f"-XX:ArchiveClassesAtExit={new}"}

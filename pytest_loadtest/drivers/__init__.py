@@ -72,16 +72,10 @@ def planned_facts(profile: Profile, *, admin: bool = True) -> DriverFacts:
         admin_url="http://localhost:1" if admin else None,
     )
     pool = build_pool(
-        buckets=None,
         message_size=32,
-        representative="midpoint",
         randomized=False,
         random_ratio=0.0,
-        pool_size=1,
-        file_content=None,
         seed=0,
-        checksum=False,
-        max_size=None,
     )
     context = DriverContext(
         target=unused,

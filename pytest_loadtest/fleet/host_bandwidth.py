@@ -94,14 +94,10 @@ def measure_bandwidth(request: BandwidthRequest) -> Bandwidth:
     :raises NoData: nothing is acknowledged.
     """
     pool = build_pool(
-        buckets=None,
         message_size=SIZE,
         randomized=True,
         random_ratio=1.0,
-        file_content=None,
         seed=0,
-        checksum=False,
-        max_size=None,
     )
     context = DriverContext(
         target=request.target,

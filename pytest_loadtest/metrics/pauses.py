@@ -26,7 +26,6 @@ STALL: Final = 50 * MILLISECOND
 # ns. A shorter pause is two ticks of a loop that works as planned.
 SHORTEST: Final = 2 * MILLISECOND
 COLUMNS: Final = ("begin", "end", "since", "until")
-LATE_COLUMNS: Final = ("due", "sent")
 
 
 def _none() -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ needs the session first.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import re
@@ -22,15 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pytest_loadtest.brokers.java import (
-    SPARK_JAVA,
-    build_of,
-    cache_root,
-    digest,
-    find,
-    from_archive,
-    program,
-)
+from pytest_loadtest.brokers.java import SPARK_JAVA, cache_root, find, from_archive, program
 from pytest_loadtest.errors import UsageError
 
 STOP_SECONDS = 10
@@ -185,8 +178,10 @@ def path() -> Path | None:
     found = program()
     if found is None:
         return None
-    home, build = digest(spark_home()), digest(build_of(found))
-    return cache_root() / f"spark-{home}-{version('pyspark')}-{build}.jsa"
+    java = Path(found).resolve()
+    stat = java.stat()
+    build = _digest(f"{java} {stat.st_size} {stat.st_mtime_ns}")
+    return cache_root() / f"spark-{_digest(str(spark_home()))}-{version('pyspark')}-{build}.jsa"
 
 
 def spark_home() -> Path:
@@ -198,6 +193,10 @@ def spark_home() -> Path:
     assert spec is not None, "it is among the requirements"
     assert spec.origin is not None
     return Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _wrong_java() -> str:
@@ -214,11 +213,10 @@ def with_archive(conf: Mapping[str, str]) -> dict[str, str]:
 
     The user's own options are last, where they override these.
     """
-    archive = path()
-    mapped = [] if archive is None else from_archive(archive)
-    return {**conf, OPTIONS: " ".join([QUICK, *mapped, conf.get(OPTIONS, "")]).strip()}
+    options = [QUICK, *from_archive(path()), conf.get(OPTIONS, "")]
+    return {**conf, OPTIONS: " ".join(options).strip()}
 
 
 def of_this_pyspark() -> str:
     """Return the pattern of the archives of all versions of Java for pyspark in this place."""
-    return f"spark-{digest(spark_home())}-*.jsa"
+    return f"spark-{_digest(str(spark_home()))}-*.jsa"

@@ -15,14 +15,14 @@ import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
 from pytest_loadtest.message import envelope, payloads
-from pytest_loadtest.message.route import Carrier
+from pytest_loadtest.message.route import IN_BODY, Carrier
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -445,34 +445,13 @@ def _check_columns(parts: Sequence[Acks] | Sequence[Received], kinds: Mapping[st
 
 def plain_pool() -> PayloadPool:
     """Return payloads of 128 bytes."""
-    return payloads.build_pool(
-        buckets=None,
-        message_size=128,
-        randomized=True,
-        random_ratio=0.5,
-        file_content=None,
-        seed=1,
-        checksum=False,
-        max_size=None,
-    )
+    return _random_pool(None, message_size=128)
 
 
 def mixed_pool() -> PayloadPool:
     """Return payloads of five sizes from 26 bytes to 40 KiB, with checksums."""
     edges = ((20, 32), (36, 40), (40, 300), (1024, 4096), (16 * 1024, 64 * 1024))
-    buckets = [
-        payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges
-    ]
-    return payloads.build_pool(
-        buckets=buckets,
-        message_size=None,
-        randomized=True,
-        random_ratio=0.5,
-        file_content=None,
-        seed=1,
-        checksum=True,
-        max_size=None,
-    )
+    return _random_pool(edges, checksum=True)
 
 
 def placed_pool(place: EnvelopePlace) -> PayloadPool:
@@ -480,18 +459,30 @@ def placed_pool(place: EnvelopePlace) -> PayloadPool:
     edges = [(100, 300), (1024, 4096), (16 * 1024, 64 * 1024)]
     if place.outside:
         edges.append((1, 2))
-    buckets = [
-        payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1) for low, high in edges
-    ]
+    return _random_pool(edges, place=place)
+
+
+def _random_pool(
+    edges: Iterable[tuple[int, int]] | None,
+    *,
+    message_size: int | None = None,
+    checksum: bool = False,
+    place: EnvelopePlace = IN_BODY,
+) -> PayloadPool:
+    """:param edges: of the size buckets; None: all payloads have ``message_size``."""
+    buckets = None
+    if edges is not None:
+        buckets = [
+            payloads.Bucket(name=f"{low}-{high}", low=low, high=high, weight=1)
+            for low, high in edges
+        ]
     return payloads.build_pool(
         buckets=buckets,
-        message_size=None,
+        message_size=message_size,
         randomized=True,
         random_ratio=0.5,
-        file_content=None,
         seed=1,
-        checksum=False,
-        max_size=None,
+        checksum=checksum,
         place=place,
     )
 

@@ -26,7 +26,7 @@ from pytest_loadtest.message.samples import (
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.offering import PlannedLoad, PlannedSizes, PlannedStage, PlannedStep
-from pytest_loadtest.metrics.pauses import COLUMNS, LATE_COLUMNS, Pauses
+from pytest_loadtest.metrics.pauses import COLUMNS, Pauses
 from pytest_loadtest.pipeline.run_file import (
     STREAMS_FILE,
     RunFile,
@@ -299,7 +299,7 @@ def write_run(
                 "pauses": {
                     **{name: getattr(pauses, name).tolist() for name in COLUMNS},
                     "exact": pauses.exact,
-                    "late": {name: getattr(pauses, name).tolist() for name in LATE_COLUMNS},
+                    "late": {name: getattr(pauses, name).tolist() for name in ("due", "sent")},
                 },
             },
         }  # fmt: skip

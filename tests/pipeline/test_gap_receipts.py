@@ -12,7 +12,7 @@ from runs import Rows, far_rows, make_run, write_run
 
 from pytest_loadtest.metrics import gaps
 from pytest_loadtest.metrics.catalogue import with_own, without_own
-from pytest_loadtest.metrics.pauses import COLUMNS, LATE_COLUMNS, Pauses
+from pytest_loadtest.metrics.pauses import COLUMNS, Pauses
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.aggregate import aggregate
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -122,7 +122,7 @@ def test_a_run_without_stalls_has_one_search_for_gaps(
     }
     columns["until"] = columns["end"]
     short = Pauses.of_document(
-        {**columns, "exact": False, "late": {name: [] for name in LATE_COLUMNS}}
+        {**columns, "exact": False, "late": {name: [] for name in ("due", "sent")}}
     )
     monkeypatch.setattr(gaps, "CELLS", 1)
     monkeypatch.setattr(runs, "make_pauses", lambda number: short)

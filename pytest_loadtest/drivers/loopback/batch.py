@@ -84,7 +84,7 @@ class Batch:
         # Neighbours whose payloads lie one after the other are one buffer.
         breaks = np.flatnonzero(np.diff(index) != 1) + 1
         size = int(self.size[0])
-        if len(breaks) > 1 and size < _COPY_BELOW and (self.size == size).all():
+        if len(breaks) > 1 and 0 < size < _COPY_BELOW and (self.size == size).all():
             return [self.payload.reshape(len(self), size).take(index, axis=0).data.cast("B")]
         offsets = self.offsets()
         firsts = index[np.concatenate([[0], breaks])]

@@ -224,9 +224,9 @@ def _launch(port: int, request: BrokerRequest, progress: Progress) -> StartedBro
     wait_ready(
         child,
         lambda: '{"port"' in child.tail(),
-        name="the loopback relay",
-        seconds=START_SECONDS,
-        progress=progress,
+        "the loopback relay",
+        START_SECONDS,
+        progress,
     )
     facts = BrokerFacts(
         name="loopback",

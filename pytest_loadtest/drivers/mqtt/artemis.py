@@ -274,9 +274,9 @@ def _launch(
         wait_ready,
         child,
         partial(serves, ports),
-        name=name,
-        seconds=START_SECONDS,
-        progress=progress,
+        name,
+        START_SECONDS,
+        progress,
     )
     progress(f"{name} ready in {wait():.0f} s")
     settings = decisive_artemis_settings(request.settings)

@@ -114,13 +114,9 @@ def _launch(
                 ports=own[number - 1],
             )
             ready = _Ready(child, own[number - 1], own[-number])
-            nodes.append(
-                ClusterNode(
-                    f"{SERVING} {number}", child, ready, seconds=START_SECONDS, progress=progress
-                )
-            )
+            nodes.append(ClusterNode(f"{SERVING} {number}", child, ready, START_SECONDS, progress))
             cluster = StartedCluster(nodes, folder)
-            wait_ready(cluster, cluster.ready, name=name, seconds=START_SECONDS, progress=progress)
+            wait_ready(cluster, cluster.ready, name, START_SECONDS, progress)
     except BaseException:
         StartedCluster(nodes, folder).abandon()
         raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import select
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
 from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
@@ -44,8 +44,8 @@ _QUIET: Final = 2
 S = TypeVar("S", bound=BrokerSocket)
 
 
-class MqttConnectionBase(ABC, Generic[S]):
-    """Keeps one client connected until :meth:`end`.
+class ClientSpec(NamedTuple):
+    """A client before it connects.
 
     :param endpoint: address of the first attempt; after a failed
         one the next of its others follows.
@@ -53,6 +53,20 @@ class MqttConnectionBase(ABC, Generic[S]):
     :param subscription: topic filters to subscribe before the
         connection counts as up; None for a producer.
     :param source: source address; None: the system chooses.
+    """
+
+    loop: Loop
+    endpoint: BrokerEndpoint
+    options: ClientOptions
+    name: str
+    client_id: str
+    subscription: tuple[str, ...] | None
+    source: str | None = None
+
+
+class MqttConnectionBase(ABC, Generic[S]):
+    """Keeps one client connected until :meth:`end`.
+
     :ivar receive_maximum: number of messages with QoS > 0 that the broker accepts unacknowledged.
     :ivar topic_aliases: number of aliases that the broker allows.
     :ivar keep_alive_time: s of silence after which the client pings; 0: never. The broker may
@@ -106,24 +120,15 @@ class MqttConnectionBase(ABC, Generic[S]):
         "up",
     )
 
-    def __init__(
-        self,
-        loop: Loop,
-        endpoint: BrokerEndpoint,
-        options: ClientOptions,
-        name: str,
-        client_id: str,
-        subscription: tuple[str, ...] | None,
-        source: str | None = None,
-    ) -> None:
-        self.name = name
-        self.client_id = client_id
-        self._source = source
+    def __init__(self, client: ClientSpec) -> None:
+        self.name = client.name
+        self.client_id = client.client_id
+        self._source = client.source
         self.up = self.ever_up = self.leaving = False
         self.failure: str | None = None
         self.receive_maximum = MOST_INFLIGHT
         self.topic_aliases = 0
-        self.keep_alive_time = options.keep_alive
+        self.keep_alive_time = client.options.keep_alive
         self.socket: S | None = None
         self.arrived = 0
         self.times: dict[str, list[int]] | None = None
@@ -138,11 +143,11 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._brief = 0  # connections in a row that the broker ended soon and without a reason
         self._rejected = False  # the broker rejected a message on this connection
         self._unanswered = 0  # SUBSCRIBEs to which the broker answered by closing the connection
-        self._loop = loop
-        self.endpoint = endpoint
-        self._options = options
-        self._subscription = subscription
-        self._first = endpoint
+        self._loop = client.loop
+        self.endpoint = client.endpoint
+        self._options = client.options
+        self._subscription = client.subscription
+        self._first = client.endpoint
         self._failures = 0  # number of failed attempts
         self._fd = -1
         self._mask = 0

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
+from pytest_loadtest.drivers.mqtt.base_connection import ClientSpec, MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, Endpoints, find_endpoints
 from pytest_loadtest.drivers.mqtt.loop import ConnectionCounts, Loop, LoopConnection
 from pytest_loadtest.drivers.mqtt.options import MOST_INFLIGHT, ClientOptions
@@ -30,13 +30,8 @@ FAREWELL: Final = 3 * SECOND  # closing fails when no further client disconnects
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])
-MakeConnection = Callable[
-    [Loop, BrokerEndpoint, ClientOptions, str, str, tuple[str, ...] | None, str | None], C
-]
-"""Makes a connection.
-
-Its arguments are a loop, an endpoint, options, a name, a client id, topic filters (None for a
-producer) and a source address."""
+MakeConnection = Callable[[ClientSpec], C]
+"""Makes a client's connection."""
 
 
 class Pace(NamedTuple):
@@ -150,14 +145,9 @@ class MqttClients(Generic[C]):
         if self._endpoints is None:
             self._endpoints = find_endpoints(self._context)
         endpoint = self._endpoints.consumers if consumer else self._endpoints.producers
+        source = self._source(endpoint)
         return self._make_connection(
-            self._running(),
-            endpoint,
-            options,
-            name,
-            client_id,
-            subscription,
-            self._source(endpoint),
+            ClientSpec(self._running(), endpoint, options, name, client_id, subscription, source)
         )
 
     def _source(self, endpoint: BrokerEndpoint) -> str | None:

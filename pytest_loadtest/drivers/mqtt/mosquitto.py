@@ -242,9 +242,9 @@ def _launch(
         wait_ready,
         child,
         partial(serves, ports),
-        name=name,
-        seconds=START_SECONDS,
-        progress=progress,
+        name,
+        START_SECONDS,
+        progress,
     )
     wait()
     return StartedBroker(_facts(version, ports, request, secured), child, wait)

@@ -311,9 +311,7 @@ def _launch(
     name = f"Pulsar {version}"
     progress(f"starting {name}")
     child = Child(command_in(folder, bookie_port), folder=folder, ports=ports, grace=grace)
-    wait = partial(
-        wait_ready, child, admin.ready, name=name, seconds=START_SECONDS, progress=progress
-    )
+    wait = partial(wait_ready, child, admin.ready, name, START_SECONDS, progress)
     progress(f"{name} ready in {wait():.0f} s")
     version = admin.version()
     scheme = "pulsar+ssl" if secured.tls else "pulsar"
@@ -388,14 +386,13 @@ def _major(version: str) -> int:
 
 def machine_needs() -> tuple[MachineNeed, ...]:
     """Return what Pulsar needs of this machine, for ``doctor``."""
-    cached = PULSAR.cached_versions()
-    lite = embedded.find_binary() is not None
     runtime = java.find()
-    archived = False
-    if runtime is not None and PULSAR.version in cached:
-        jars = PULSAR.resolve(PULSAR.version, lambda _: None)
-        archived = java.class_archive(jars, runtime).is_file()
-    return judge_machine(cached, lite=lite, archived=archived)
+    jars = java.cache_root() / f"pulsar-{PULSAR.version}"
+    return judge_machine(
+        PULSAR.cached_versions(),
+        lite=embedded.find_binary() is not None,
+        archived=runtime is not None and java.class_archive(jars, runtime).is_file(),
+    )
 
 
 def judge_machine(cached: Sequence[str], *, lite: bool, archived: bool) -> tuple[MachineNeed, ...]:
@@ -443,20 +440,18 @@ def make_pulsar_archive(tell: Progress) -> None:
     archive = java.class_archive(jars, runtime)
     if archive.is_file():
         return
-    with java.new_archive(archive, f"{jars.name}-*.jsa", f"Pulsar {version}", tell) as new:
+    with java.new_archive(archive, "*.jsa", f"Pulsar {version}", tell) as new:
         # The second compiler would take as long as the rest of this start.
         options = ["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={new}"]
         program = partial(command, runtime, jars, version, options=options)
         request = BrokerRequest(kind="pulsar", mode="process", folder=new.parent / "broker")
         try:
-            broker = on_free_ports(
+            on_free_ports(
                 3,
                 lambda ports: _launch(program, ports, version, request, tell, WRITE_SECONDS),
-            )
+            ).stop()
         except TargetError as error:
             tell(str(error))
-        else:
-            broker.stop()
 
 
 # Pulsar as a container: Apache's own image, or the user's, with the configuration of the process.

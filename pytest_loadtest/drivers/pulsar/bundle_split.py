@@ -105,9 +105,7 @@ def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, 
     return tuple(step.boundary for step in _steps(topics, limits) if step.boundary is not None)
 
 
-def undecided(
-    topics: Sequence[TopicRate], limits: SplitLimits, margin: float = MARGIN
-) -> str | None:
+def undecided(topics: Sequence[TopicRate], limits: SplitLimits) -> str | None:
     """Return why the broker's result may differ from :func:`flow_or_qps`, None if it cannot.
 
     Its rates are those of another moment.
@@ -119,23 +117,23 @@ def undecided(
     if len({topic.position for topic in active}) < 2:
         return None
     rate, throughput = _sums(active)
-    if limits.worth_it(rate, throughput, 1 - margin) != limits.worth_it(
-        rate, throughput, 1 + margin
+    if limits.worth_it(rate, throughput, 1 - MARGIN) != limits.worth_it(
+        rate, throughput, 1 + MARGIN
     ):
         least = f"{limits.threshold} % above {_limits(limits)}"
         return (
-            f"the whole, {_sums_text(rate, throughput)}, is within {margin:.0%} of the least that"
+            f"the whole, {_sums_text(rate, throughput)}, is within {MARGIN:.0%} of the least that"
             f" is split, {least}"
         )
     if not limits.worth_it(rate, throughput):
         return None
     for step in _steps(topics, limits):
-        if limits.exceeded(step.rate, step.throughput, 1 - margin) != limits.exceeded(
-            step.rate, step.throughput, 1 + margin
+        if limits.exceeded(step.rate, step.throughput, 1 - MARGIN) != limits.exceeded(
+            step.rate, step.throughput, 1 + MARGIN
         ):
             part = f"a part of {_sums_text(step.rate, step.throughput)}"
             return (
-                f"{part} is within {margin:.0%} of {_limits(limits)}: whether 0x{step.middle:08x}"
+                f"{part} is within {MARGIN:.0%} of {_limits(limits)}: whether 0x{step.middle:08x}"
                 " is a boundary is luck"
             )
     return None

@@ -178,9 +178,7 @@ class _Launch:
 
     def _wait(self) -> StartedCluster:
         cluster = StartedCluster(self._nodes, self._folder)
-        wait_ready(
-            cluster, cluster.ready, name=self._name, seconds=START_SECONDS, progress=self._progress
-        )
+        wait_ready(cluster, cluster.ready, self._name, START_SECONDS, self._progress)
         return cluster
 
     def _child(
@@ -199,9 +197,7 @@ class _Launch:
         return Child(command(folder, conf), folder=folder, ports=ports)
 
     def _node(self, name: str, child: Child, ready: Callable[[], bool]) -> None:
-        self._nodes.append(
-            ClusterNode(name, child, ready, seconds=START_SECONDS, progress=self._progress)
-        )
+        self._nodes.append(ClusterNode(name, child, ready, START_SECONDS, self._progress))
 
     def _java(
         self, memory: Sequence[str], main: str, *arguments: str

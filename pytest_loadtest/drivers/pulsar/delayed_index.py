@@ -140,16 +140,14 @@ def index_of_one_delay(
     )
 
 
-def index_of_random_delays(
-    messages: int, range_ms: float, bits: int, ledger: int = LEDGER
-) -> BucketIndex:
+def index_of_random_delays(messages: int, range_ms: float, bits: int) -> BucketIndex:
     """Model delays that are evenly distributed over a range: the expected memory.
 
     All pairs of bucket and ledger are equally likely, so a piece holds a Poisson
     number of entries. Large pieces are arrays or bitmaps of about the same size; a
     ledger larger than a container counts as several.
     """
-    span = min(ledger, _KEYS)
+    span = min(LEDGER, _KEYS)
     pairs = max(range_ms / (1 << bits), 1) * max(messages / span, 1)
     each = messages / pairs
     # Share of pairs with at least one entry, 1 - exp(-mean) for a

@@ -78,9 +78,9 @@ def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) 
         wait_ready,
         child,
         partial(serves, (port,)),
-        name=name,
-        seconds=START_SECONDS,
-        progress=progress,
+        name,
+        START_SECONDS,
+        progress,
     )
     wait()
     facts = BrokerFacts(

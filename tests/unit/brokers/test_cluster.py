@@ -31,9 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[StartedCluster]:
         (tmp_path / name).mkdir()
         child = Child([sys.executable, "-c", PROGRAM], folder=tmp_path / name)
         nodes.append(
-            ClusterNode(
-                name, child, lambda child=child: "here" in child.tail(), seconds=30, progress=print
-            )
+            ClusterNode(name, child, lambda child=child: "here" in child.tail(), 30, print)
         )  # type: ignore[misc]
     made = StartedCluster(nodes, tmp_path / "none")
     made.facts = BrokerFacts(name="Pulsar", version="1", mode="process", url="pulsar://h")

@@ -259,19 +259,14 @@ def test_the_default_jre_is_installed_where_it_is_new_enough(
     assert java.package_for(description) == package
 
 
-def test_other_jars_and_another_java_have_another_class_archive(tmp_path: Path) -> None:
-    """Jars that were fetched again are in a folder with another time."""
-    jars = tmp_path / "pulsar-4.2.4"
-    jars.mkdir()
-    binaries = [tmp_path / "java", tmp_path / "other"]
-    for binary in binaries:
-        binary.touch()
-    archives = [java.class_archive(jars, Java(str(binary), "17")) for binary in binaries]
-    os.utime(jars, (1, 1))
-    archives.append(java.class_archive(jars, Java(str(binaries[0]), "17")))
-    assert len({*archives}) == 3
-    assert {archive.parent for archive in archives} == {tmp_path}
-    assert java.from_archive(archives[0]) == []
+def test_the_class_archive_of_jars_is_that_of_this_java_once_it_is_made(tmp_path: Path) -> None:
+    """It is below their folder, with which it is removed."""
+    archive = java.class_archive(tmp_path, Java("java", "17.0.15"))
+    assert archive.parent == tmp_path
+    assert archive != java.class_archive(tmp_path, Java("java", "21.0.1"))
+    assert java.from_archive(archive) == []
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in java.from_archive(archive)
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -53,7 +53,7 @@ def test_the_error_of_a_failed_start_has_the_log() -> None:
     with pytest.raises(
         TargetError, match=r"x did not start: exited with status 1\nbad option\nunknown key"
     ):
-        starting.wait_ready(dying, lambda: False, name="x", seconds=60, progress=print)
+        starting.wait_ready(dying, lambda: False, "x", 60, print)
     assert dying.abandoned
 
 
@@ -66,9 +66,9 @@ def test_only_a_taken_port_leads_to_another_attempt() -> None:
         starting.wait_ready(
             Dying("Error: Address already in use"),
             lambda: False,
-            name="x",
-            seconds=60,
-            progress=print,
+            "x",
+            60,
+            print,
         )
         raise AssertionError
 

@@ -13,7 +13,6 @@ from pytest_loadtest.commands import doctor
 from pytest_loadtest.commands.doctor import Inventory
 from pytest_loadtest.drivers.mqtt import needs as mqtt_needs
 from pytest_loadtest.drivers.pulsar import broker as pulsar_broker
-from pytest_loadtest.pipeline import java_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 HERE = (
     *pulsar_broker.judge_machine(("4.2.4",), lite=True, archived=True),
     *mqtt_needs.broker_needs("2.0.11", ("2.42.0",)),
+    replace(doctor.spark_archive(None), ok=True),
 )
 NOTHING = (
     *pulsar_broker.judge_machine((), lite=False, archived=False),
@@ -34,7 +34,6 @@ WELL = Inventory(
     docker_missing="",
     images=doctor.own_images(),
     needs=HERE,
-    archive=True,
     files=65_536,
     ports=28_232,
     localhost=True,
@@ -52,7 +51,6 @@ BARE = replace(
     docker_missing="no Docker engine answers",
     images=(),
     needs=NOTHING,
-    archive=None,
     files=1024,
     ports=5000,
     localhost=False,
@@ -173,9 +171,6 @@ def test_fix_of_a_complete_machine_does_nothing(
     for jars in ("pulsar-4.2.4", "artemis-2.42.0"):
         (tmp_path / "pytest-loadtest" / jars).mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    archive = java_process.path()
-    assert archive is not None
-    archive.touch()
     said: list[str] = []
     assert doctor.fix(WELL, said.append) is True
     assert said == []
@@ -197,7 +192,6 @@ def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Root adds the line that Spark needs to /etc/hosts; other users get it printed."""
     monkeypatch.setattr(doctor, "HOSTS", tmp_path / "hosts")
     monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor, "has_class_archive", lambda: True)
     said: list[str] = []
     assert not doctor.fix(replace(WELL, localhost=False), said.append)
     assert said == [f"as root: echo '127.0.0.1 localhost' >> {tmp_path / 'hosts'}"]
@@ -205,17 +199,14 @@ def test_localhost_gets_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n"
 
 
-def test_fix_makes_the_archive_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It needs Java and no archive; a failure leaves nothing to do by hand."""
+def test_the_archive_of_spark_is_made_once(tmp_path: Path) -> None:
+    """It needs Java; a failure leaves nothing to do by hand."""
     made: list[object] = []
-    monkeypatch.setattr(doctor.java.Jars, "resolve", lambda jars, version, tell: None)
-    monkeypatch.setattr(doctor, "make_class_archive", made.append)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert doctor.fix(WELL, print)
+    archive = tmp_path / "spark.jsa"
+    missing = replace(doctor.spark_archive(archive), fetch=made.append)
+    machine = replace(WELL, needs=(*WELL.needs[:-1], missing))
+    assert doctor.fix(machine, print)
     assert made == [print]
-    archive = java_process.path()
-    assert archive is not None
-    archive.parent.mkdir(parents=True)
     archive.touch()
-    assert doctor.fix(WELL, print)
-    assert made == [print]
+    assert doctor.spark_archive(archive).ok
+    assert not doctor.spark_archive(None).ok

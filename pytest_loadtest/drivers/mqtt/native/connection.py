@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
+from pytest_loadtest.drivers.mqtt.base_connection import ClientSpec, MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.broker_socket import (
     ACKNOWLEDGEMENT,
     MESSAGE,
-    BrokerEndpoint,
     BrokerSocket,
 )
 from pytest_loadtest.drivers.mqtt.loop import MOST_VIOLATIONS, VIOLATED
@@ -25,9 +24,6 @@ from pytest_loadtest.wire.mqtt import packets
 from pytest_loadtest.wire.mqtt.codec import encode_packet
 from pytest_loadtest.wire.mqtt.packets import reason_text
 
-if TYPE_CHECKING:
-    from pytest_loadtest.drivers.mqtt.loop import Loop
-
 
 class ReadSink(Protocol):
     """The methods of ``Inbound`` that a connection uses."""
@@ -38,8 +34,6 @@ class ReadSink(Protocol):
 
 class NativeConnection(MqttConnectionBase[BrokerSocket]):
     """A connection that encodes and decodes MQTT itself.
-
-    See :class:`MqttConnectionBase` for the other parameters.
 
     :param inbound: takes the bytes read.
     :param number: number of this connection in the driver.
@@ -69,28 +63,16 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
         "user",
     )
 
-    def __init__(
-        self,
-        inbound: ReadSink,
-        loop: Loop,
-        endpoint: BrokerEndpoint,
-        options: ClientOptions,
-        *,
-        number: int,
-        name: str,
-        client_id: str,
-        subscription: tuple[str, ...] | None,
-        source: str | None,
-    ) -> None:
-        super().__init__(loop, endpoint, options, name, client_id, subscription, source)
+    def __init__(self, client: ClientSpec, inbound: ReadSink, number: int) -> None:
+        super().__init__(client)
         self.number = number
         self._inbound = inbound
         self.user: ConnectionUser = NO_USER
         self.rest = bytearray()
         self.needed = 0
         self.held = dict[int, bytes]()
-        self.largest = options.largest_packet
-        self.receives = subscription is not None
+        self.largest = client.options.largest_packet
+        self.receives = client.subscription is not None
         self._session = self._welcomed = False
         self._requested = (
             0  # kind of the answer that the broker owes to SUBSCRIBE or UNSUBSCRIBE; 0: none

@@ -23,9 +23,7 @@ from pytest_loadtest.wire.mqtt.packets import Publish
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-    from pytest_loadtest.drivers.mqtt.loop import Loop
-    from pytest_loadtest.drivers.mqtt.options import ClientOptions
+    from pytest_loadtest.drivers.mqtt.base_connection import ClientSpec
 
 
 class NativeMqttDriver(MqttDriverBase[NativeConnection]):
@@ -47,28 +45,9 @@ class NativeMqttDriver(MqttDriverBase[NativeConnection]):
         )
         self._inbound = Inbound(self._options.version, self._arrivals)
 
-    def _connect(
-        self,
-        loop: Loop,
-        endpoint: BrokerEndpoint,
-        options: ClientOptions,
-        name: str,
-        client_id: str,
-        subscription: tuple[str, ...] | None,
-        source: str | None,
-    ) -> NativeConnection:
-        loop.settle = self._inbound.settle
-        return NativeConnection(
-            self._inbound,
-            loop,
-            endpoint,
-            options,
-            number=next(self._numbers),
-            source=source,
-            name=name,
-            client_id=client_id,
-            subscription=subscription,
-        )
+    def _connect(self, client: ClientSpec) -> NativeConnection:
+        client.loop.settle = self._inbound.settle
+        return NativeConnection(client, self._inbound, next(self._numbers))
 
     def _clear_retained(self) -> None:
         clients = self._clients

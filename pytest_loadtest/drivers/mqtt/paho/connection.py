@@ -6,8 +6,8 @@ import select
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.columns import ArrivedMessages
-from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
-from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT, ClientOptions
+from pytest_loadtest.drivers.mqtt.base_connection import ClientSpec, MqttConnectionBase
+from pytest_loadtest.drivers.mqtt.options import KEEP_ALIVE_TIMEOUT, MOST_INFLIGHT
 from pytest_loadtest.drivers.mqtt.paho.client import (
     PacketSocket,
     carried_value,
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from paho.mqtt.properties import Properties
     from paho.mqtt.reasoncodes import ReasonCode
 
-    from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-    from pytest_loadtest.drivers.mqtt.loop import Loop
 
 # Number of packets read in one turn, so that a consumer with a backlog does not delay the others.
 PACKETS: Final = 64
@@ -37,30 +35,19 @@ _REDELIVERED: Final = int(Flag.REDELIVERED)
 class PahoConnection(MqttConnectionBase[PacketSocket]):
     """A connection that leaves encoding and decoding to paho.
 
-    See :class:`MqttConnectionBase` for the parameters.
-
     :ivar on_written: called with the number of QoS 0 messages that were written.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        endpoint: BrokerEndpoint,
-        options: ClientOptions,
-        name: str,
-        client_id: str,
-        subscription: tuple[str, ...] | None,
-        source: str | None = None,
-    ) -> None:
-        super().__init__(loop, endpoint, options, name, client_id, subscription, source)
+    def __init__(self, client: ClientSpec) -> None:
+        super().__init__(client)
         self.on_written: Callable[[int], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         # A broker may send messages before the engine knows the consumer's
         # place. They wait here until assign_place().
         self._arrivals = ArrivedMessages()
         self._place = _NOWHERE
-        self._outputs = _numbers_of(subscription or ())
-        self.client = make_paho_client(endpoint, options, client_id)
+        self._outputs = _numbers_of(client.subscription or ())
+        self.client = make_paho_client(client.endpoint, client.options, client.client_id)
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = self._on_subscribe
         self.client.on_disconnect = self._on_disconnect

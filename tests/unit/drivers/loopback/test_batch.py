@@ -52,6 +52,10 @@ def test_selected_messages_keep_their_bytes(sizes, data):
     assert b"".join(whole.pieces(None)) == whole.payload.tobytes()
 
 
+def test_empty_messages_are_selected_more_than_once():
+    check(batch_of([0]).take(np.array([0, 0, 0], np.intp)), [0, 0, 0])
+
+
 @given(SIZES, st.data())
 def test_two_parts_of_a_batch_are_the_whole(sizes, data):
     """Parts made by splitting, and by a mask and its complement."""

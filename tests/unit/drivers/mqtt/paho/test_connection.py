@@ -11,6 +11,7 @@ import pytest
 from mqtt_rig import context, pool
 
 from pytest_loadtest.drivers.columns import ArrivedMessages
+from pytest_loadtest.drivers.mqtt.base_connection import ClientSpec
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
 from pytest_loadtest.drivers.mqtt.loop import Loop
 from pytest_loadtest.drivers.mqtt.options import client_options
@@ -39,8 +40,9 @@ def loop() -> Iterator[Loop]:
 
 def consumer(loop: Loop) -> PahoConnection:
     """Make a consumer's connection, without connecting it."""
+    options = client_options(context())
     return PahoConnection(
-        loop, ENDPOINT, client_options(context()), "consumer 0", "c0", ("loadtest/r1/0",)
+        ClientSpec(loop, ENDPOINT, options, "consumer 0", "c0", ("loadtest/r1/0",))
     )
 
 
@@ -135,7 +137,7 @@ def test_messages_of_several_outputs_have_the_number_of_their_topic(
 ) -> None:
     filters = (f"{shared}yes/0", f"{shared}no/0")
     options = client_options(context())
-    connection = PahoConnection(loop, ENDPOINT, options, "consumer 0", "c0", filters)
+    connection = PahoConnection(ClientSpec(loop, ENDPOINT, options, "consumer 0", "c0", filters))
     on_message: Any = connection.client.on_message
     for topic in ("no/0", "yes/0"):
         on_message(None, None, SimpleNamespace(payload=b"", dup=False, topic=topic))
