@@ -209,11 +209,12 @@ class Inbox:
     def note_pause(self, begin: int, end: int) -> None:
         """Note a time in which the worker may have looked at no connection, ns."""
         # After a long pause the driver may still have been reading what had come in it when the
-        # next one began.
-        if self._pauses:
-            last_begin, last_end = self._pauses[-1]
+        # next one began, also if copies were collected in between.
+        before = self._pauses or self._unread
+        if before:
+            last_begin, last_end = before[-1]
             if begin <= last_end and last_end - last_begin > LONG_PAUSE:
-                self._pauses.pop()
+                before.pop()
                 begin = last_begin
         self._pauses.append((begin, end))
 

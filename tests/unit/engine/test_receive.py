@@ -296,6 +296,22 @@ def test_a_pause_that_follows_a_long_one_goes_on_with_it(first: int, begin: int)
     assert (made.collect() or {})["lag"].tolist() == [(50 - begin) * 1000] * 2
 
 
+def test_a_pause_that_follows_a_long_one_goes_on_with_it_after_a_collection() -> None:
+    """What had come in the long one may have been read in part."""
+    made, post = inbox(0)
+
+    def lags(after: int) -> list[int]:
+        copies = taken([Copy(seq=0), Copy(seq=1)], 0)
+        times = np.full(2, START + after * MILLISECOND)
+        post.received = replace(copies, time=times, lag=np.zeros(2, np.int64))
+        return (made.collect() or {})["lag"].tolist()
+
+    made.note_pause(START, START + 500 * MILLISECOND)
+    assert lags(499) == [499_000] * 2
+    made.note_pause(START + 499 * MILLISECOND, START + 620 * MILLISECOND)
+    assert lags(600) == [600_000] * 2
+
+
 @pytest.mark.parametrize(("lag", "took"), [(None, [50, 60]), ([5 * MILLISECOND, -1], [55])])
 def test_the_instants_of_takes_are_known_after_a_pause(
     lag: list[int] | None, took: list[int]
