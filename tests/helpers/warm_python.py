@@ -194,9 +194,7 @@ def _import_modules() -> None:
     for name in ("pyarrow.parquet", "jinja2", "xdist.dsession"):
         importlib.import_module(name)
     # What each process makes of them at its first use, and keeps.
-    kept: Any = importlib.import_module("pytest_loadtest.kinds.registry")
-    kept.kinds()
-    kept = importlib.import_module("pytest_loadtest.report.html.page")
+    kept: Any = importlib.import_module("pytest_loadtest.report.html.page")
     kept._page_template()
     kept = importlib.import_module("pytest_loadtest.report.document")
     kept._adapter()
