@@ -18,6 +18,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "thorough", settings.get_profile("project"), max_examples=250, derandomize=False
+    "thorough", settings.get_profile("project"), max_examples=500, derandomize=False
 )
 settings.load_profile("project")
