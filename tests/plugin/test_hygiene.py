@@ -61,6 +61,7 @@ def test_a_session_does_not_grow_with_the_number_of_load_tests(
     project.profile("short", rate=60)
     project.write("conftest.py", CONFTEST)
     project.write("test_it.py", TEST)
+    project.prefix = ["env"]  # a process as users start it: a forked one keeps objects frozen
     run = project.run(workers)
     assert run.outcomes == {"passed": 12}
     files = sorted(project.path.glob("*.figures"))

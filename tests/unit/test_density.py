@@ -10,15 +10,13 @@ import ast
 import io
 import tokenize
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import package_sources
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-PACKAGE = Path(__file__).parents[2] / "pytest_loadtest"
 
 MOST = {
     "packed": 40,
@@ -108,13 +106,15 @@ def whole_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.Tok
 def wide_lines(source: str) -> list[int]:
     """Return the numbers of the lines that are too wide, without URLs and tables of data."""
     lines = source.splitlines()
+    wide = [number for number, line in enumerate(lines, 1) if len(line) > WIDTH]
+    if not wide:
+        return []
     tables: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt):
             end = node.end_lineno or 0
             if lines[end - 1].endswith("# fmt: skip"):
                 tables.update(range(node.lineno, end + 1))
-    wide = [number for number, line in enumerate(lines, 1) if len(line) > WIDTH]
     return [number for number in wide if number not in tables and "://" not in lines[number - 1]]
 
 
@@ -129,13 +129,11 @@ def density(counts: Counter[str]) -> dict[str, float]:
 def test_the_package_is_no_denser_than_it_was() -> None:
     total: Counter[str] = Counter()
     densest: dict[str, list[tuple[int, str]]] = {name: [] for name in MOST}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if path.name.endswith("_pb2.py"):
-            continue
-        counts = count(path.read_text(encoding="utf-8"))
+    for path in package_sources.written_modules():
+        counts = count(package_sources.text_of(path))
         total += counts
         for name, modules in densest.items():
-            modules.append((counts[name], str(path.relative_to(PACKAGE))))
+            modules.append((counts[name], str(path.relative_to(package_sources.PACKAGE))))
     measures = density(total)
     exceeded = [name for name in MOST if measures[name] > MOST[name]]
     report = [

@@ -8,9 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import package_sources
 import pytest
 
-ROOT = Path(__file__).parents[2] / "pytest_loadtest"
+ROOT = package_sources.PACKAGE
 NAME = "pytest_loadtest"
 
 # The packages, bottom up: a module imports its own package and those before it. docs/design.md has the same list.
@@ -118,12 +119,13 @@ def imports_of(module: str) -> list[Import]:
             for child in node.body:
                 visit(child, True, late)
             return
-        late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         found.extend(Import(module, name, node.lineno, types, late) for name in imported(node))  # type: ignore[attr-defined]
         for child in ast.iter_child_nodes(node):
-            visit(child, types, late)
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                visit(child, types, late)
 
-    visit(ast.parse(MODULES[module].read_text(encoding="utf-8")), False, False)
+    visit(package_sources.tree_of(MODULES[module]), False, False)
     return found
 
 
@@ -233,7 +235,7 @@ def test_only_a_kind_itself_imports_its_folder() -> None:
 def test_shared_code_compares_no_name_of_a_kind() -> None:
     """It compares no class of settings either, but uses capabilities. The only name is the default driver of a profile."""
     shared = {
-        module: path.read_text(encoding="utf-8")
+        module: package_sources.text_of(path)
         for module, path in MODULES.items()
         if not module.startswith(("drivers.", "wire."))
     }
@@ -289,7 +291,7 @@ def test_measurements_are_paired_by_zip_which_can_be_strict() -> None:
         f"{module}:{node.lineno}"
         for module, path in MODULES.items()
         if package(module) in ("pipeline", "metrics", "verdict", "report")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in package_sources.nodes_of(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "map"
@@ -307,8 +309,7 @@ def test_the_core_uses_no_clock_file_process_or_network() -> None:
 def test_modules_are_short() -> None:
     """A module has at most 600 lines."""
     lines = {
-        module: len(path.read_text(encoding="utf-8").splitlines())
-        for module, path in MODULES.items()
+        module: len(package_sources.text_of(path).splitlines()) for module, path in MODULES.items()
     }
     assert {module: count for module, count in lines.items() if count > 600} == {}
 
@@ -318,7 +319,7 @@ def test_functions_are_short() -> None:
     functions = [
         (node.end_lineno - node.lineno + 1, f"{module}:{node.lineno} {node.name}")  # type: ignore[operator]
         for module, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in package_sources.nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     lengths = sorted(length for length, _ in functions)
@@ -331,7 +332,7 @@ def test_no_two_classes_share_a_name() -> None:
     names = [
         node.name
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in package_sources.nodes_of(path)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert sorted({name for name in names if names.count(name) > 1}) == []

@@ -10,8 +10,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "pytest_loadtest"
+import package_sources
+
+ROOT = package_sources.PACKAGE.parent
 
 MOST_OBLIQUE = 0.0
 """Share of all docstrings that may open with one of :data:`OBLIQUE`."""
@@ -21,12 +22,7 @@ MOST_SHARED_NAMES = 4
 OBLIQUE = frozenset(
     "What Whether Who Whose Which How Why When Of By For From With That Or And But As If Where In On At To Nor … ...".split()  # noqa: SIM905
 )
-SOURCES = {
-    path: path.read_text(encoding="utf-8")
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if not path.name.endswith("_pb2.py")
-}
-TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+MODULES = package_sources.written_modules()
 
 
 def place(path: Path, line: int) -> str:
@@ -41,8 +37,8 @@ def is_oblique(docstring: str) -> bool:
 def docstrings() -> list[tuple[str, str]]:
     """Return place and text of every docstring in the package."""
     found = []
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in MODULES:
+        for node in package_sources.nodes_of(path):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text:
@@ -66,8 +62,8 @@ def test_docstrings_open_with_a_sentence_or_a_noun() -> None:
 def test_a_public_function_name_belongs_to_one_module() -> None:
     """Few public functions share a name with one of another module."""
     places = defaultdict(list)
-    for path, tree in TREES.items():
-        for node in tree.body:
+    for path in MODULES:
+        for node in package_sources.tree_of(path).body:
             if isinstance(
                 node, ast.FunctionDef | ast.AsyncFunctionDef
             ) and not node.name.startswith("_"):
