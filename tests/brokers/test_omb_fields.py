@@ -81,7 +81,7 @@ WORKLOADS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 # the effect of a busy machine on the generator and on latencies is not tested here
 LOOSE = {
-    "warmupDurationMinutes": 0, "maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1},
+    "warmupDurationMinutes": 0, "maxSendDelay": "60s", "generator": {"sendDelayP99": "20s", "receiveLagP99": "20s", "cpu": 5, "stalled": 1},
     "slo": {"sent": "50%", "throughput": "10%", "endToEndLatency": {"p50": "60s"}},
 }  # fmt: skip
 TESTS = """\

@@ -46,7 +46,7 @@ TIMING = {
 # The effect of a busy machine on the generator is not tested here, nor what it sends too late.
 CALM = {
     "maxSendDelay": "60s",
-    "generator": {"sendDelayP99": "20s", "cpu": 5, "stalled": 1},
+    "generator": {"sendDelayP99": "20s", "receiveLagP99": "20s", "cpu": 5, "stalled": 1},
     "slo": {"sent": "1%", "throughput": "1%"},
 }
 PULSAR_TESTS = f"""\

@@ -38,7 +38,7 @@ SPLIT = {
     "skew": {"weights": [1, 2, 3, 4, 5, 20], "messageSizes": [100] * 5 + [1000], "hashes": [10, 20, 80, 90, 100, 110]},
     "driver": {"name": "pulsar", "namespaceBundles": 1},
     "slo": {"loss": 0, "outOfOrder": 0, "sent": "1%", "throughput": "1%"},
-    "generator": {"sendDelayP99": "30s", "stalled": 0.99},
+    "generator": {"sendDelayP99": "30s", "receiveLagP99": "30s", "stalled": 0.99},
 }  # fmt: skip
 TEST = """\
 import json

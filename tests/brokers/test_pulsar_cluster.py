@@ -111,6 +111,7 @@ def received(r: Rig) -> int:
     return len(seen)
 
 
+@pytest.mark.slow
 @both
 def test_the_driver_keeps_each_promise_on_a_cluster(cluster: brokers.Broker, driver: Any) -> None:
     """The first service URL is that of one broker; half of the topics are at the other."""
@@ -173,6 +174,7 @@ def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) ->
     start_all(cluster)
 
 
+@pytest.mark.slow
 def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
     """No message is acknowledged then, and none that was is lost. pulsar-client may leave such messages without an answer for minutes."""
     settings = {"persistence": three_copies(), "send_timeout": 5 * SECOND}

@@ -49,7 +49,9 @@ def axe() -> str:
 NAMES = ("compared", "wrong", "search", "full-windows", "broken")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1400, "light"), pytest.param(400, "dark", marks=pytest.mark.slow)]
+)
 def test_axe_finds_no_violation(browser, axe, width, scheme):
     """A session with one run of each outcome; its charts are drawn, and what is folded is shown, but the tables of numbers."""
     runs = [replace(KINDS[name](), test=f"test_it.py::test_{name}") for name in NAMES]

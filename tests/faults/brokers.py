@@ -265,7 +265,7 @@ MOSQUITTO = (
         made="SIGSTOP and SIGCONT to the session's mosquitto; QoS 1; the bound on p90 is 500 ms.",
         profile={"driver": DURABLE, "testDuration": "4s", "producerRate": 200, "drainTimeout": "30s", "slo": BOUNDS | {"endToEndLatency": {"p90": "500ms"}}},
         prepare=own_mosquitto, act=pause_mosquitto,
-        verdict=MISSED, status=1, says=("✗ endToEndLatency.p90 … <= 500 ms",), counts={"offered": 800, "acked": 800, "received": 800, "lost": 0},
+        verdict=MISSED, status=1, says=("✗ endToEndLatency.p90 … <= 500 ms",), counts={"offered": 800, "acked": 800, "received": 800, "lost": 0}, slow=True,
     ),
     Fault(
         name="broker-stopped",
@@ -290,7 +290,7 @@ MOSQUITTO = (
             "driver": HANGING, "topics": 20, "producersPerTopic": 1, "testDuration": "5s", "producerRate": 1000, "drainTimeout": "1s", "maxSendDelay": "2s", "slo": {"endToEndLatency": {"p90": "1s"}},
         },
         prepare=behind_proxy, act=with_proxy("silence_publisher"),
-        verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s of the phase", "bottleneck publisher window: … messages were dropped"),
+        verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s of the phase", "bottleneck publisher window: … messages were dropped"), slow=True,
     ),
     Fault(
         name="broker-restarted",

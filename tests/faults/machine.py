@@ -139,7 +139,7 @@ SAMPLES = (
         happens="A manifest and its file disagree.",
         made="Each manifest names one received row more than its file has.",
         arguments=("-n2",), conftest=MISCOUNTED,
-        verdict=NO_DATA, status=1, says=("because …/received/gw0-000001.parquet (worker gw0) has … rows, its manifest says …",),
+        verdict=NO_DATA, status=1, says=("because …/received/gw0-000001.parquet (worker gw0) has … rows, its manifest says …",), slow=True,
     ),
     Fault(
         name="sample-of-another-run",
@@ -331,7 +331,7 @@ MACHINE = (
         happens="There are fewer descriptors than clients.",
         made="RLIMIT_NOFILE 150 and 100 MQTT clients.",
         prepare=behind("prlimit", "--nofile=150:150", connections=100),
-        verdict=LIMITED, status=1, says=("because … generator-limited before any load", "a worker would have 200 files open, a process may have 150 (the hard limit, ulimit -Hn)"),
+        verdict=LIMITED, status=1, says=("because … generator-limited before any load", "a worker would have 200 files open, a process may have 150 (the hard limit, ulimit -Hn)"), slow=True,
     ),
     Fault(
         name="no-descriptors",
@@ -375,7 +375,7 @@ MACHINE = (
         happens="A second session runs in the same folder at the same time.",
         made="Both drive the same two tests; both must pass.",
         profile={"testDuration": "8s"}, act=second_session,
-        verdict=MET, status=0, counts={"offered": 8000, "received": 8000, "lost": 0},
+        verdict=MET, status=0, counts={"offered": 8000, "received": 8000, "lost": 0}, slow=True,
     ),
     Fault(
         name="name-forgotten",

@@ -194,7 +194,7 @@ CONTROLLERS = (
         happens="The session is interrupted while Spark waits for samples.",
         made="SIGINT to the group under load; two workers, Spark.",
         arguments=("-n2",), profile=LONG, act=interrupt(signal.SIGINT, "load", GROUP), kept=SAMPLES, spark=True,
-        verdict=NO_DATA, status=2, says=("because …interrupted",),
+        verdict=NO_DATA, status=2, says=("because …interrupted",), slow=True,
     ),
     Fault(
         name="sigterm-spark",

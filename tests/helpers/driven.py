@@ -32,7 +32,7 @@ PROFILE = """\
 name: bottleneck
 topics: 1
 producersPerTopic: 1
-generator: {sendDelayP99: 60s, cpu: 5, stalled: 1}
+generator: {sendDelayP99: 60s, receiveLagP99: 60s, cpu: 5, stalled: 1}
 slo: {sent: 0.01%}
 """
 USUAL = {"testDuration": "3s", "drainTimeout": "5s"}

@@ -9,13 +9,16 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.pipeline.java_process import spark_home
+from pytest_loadtest.brokers.java import from_archive
+from pytest_loadtest.pipeline import java_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SECONDS = 120
+FROM_ARCHIVE = " ".join(from_archive(java_process.path()))
+"""Java's options for the quick start that a session's own Java process has."""
 
 
 @contextmanager
@@ -57,9 +60,16 @@ def _daemon(
         **os.environ,
         "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": FROM_ARCHIVE,
         "SPARK_LOG_LEVEL": "INFO",
     }
-    command = [*prefix, f"{spark_home()}/bin/spark-class", *arguments, "-h", "127.0.0.1"]
+    command = [
+        *prefix,
+        f"{java_process.spark_home()}/bin/spark-class",
+        *arguments,
+        "-h",
+        "127.0.0.1",
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

@@ -206,6 +206,7 @@ def test_a_typed_test_of_a_user_passes_mypy_strict(python: Path, tmp_path: Path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.11", "3.14"])
 def test_every_dependency_has_a_wheel_for_aarch64(version: str, tmp_path: Path) -> None:
     """Installing the package there needs no compiler.

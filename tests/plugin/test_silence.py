@@ -236,7 +236,7 @@ def watched(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("workers", SESSIONS)
+@pytest.mark.parametrize("workers", ["-n0", "-n2", pytest.param("-n3", marks=pytest.mark.slow)])
 def test_every_reporter_has_one_result_of_each_load_test(watched: Project, workers: str) -> None:
     """With pytest's outcome, and in Allure with the duration of the load; fixtures work on every worker."""
     tests = SESSIONS[workers]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from spark_cluster import standalone
+from spark_cluster import FROM_ARCHIVE, standalone
 from waiting_for import wait_until
 
 from pytest_loadtest.fleet.host_process import encode
@@ -101,6 +101,7 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(
         "spark.pyspark.python=" + sys.executable,
         "spark.driver.host=127.0.0.1",
         "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={FROM_ARCHIVE}",
     ]
     options = [word for pair in conf for word in ("--load-spark-conf", pair)]
     with standalone(tmp_path_factory.mktemp("cluster"), [], prefix, cores=2) as url:
@@ -135,6 +136,8 @@ def test_too_few_slots_are_a_usage_error_with_both_numbers(faulty: Project) -> N
         f"spark.pyspark.python={sys.executable}",
         "--load-spark-master",
         "local-cluster[1,1,1024]",
+        "--load-spark-conf",
+        f"spark.executor.extraJavaOptions={FROM_ARCHIVE}",
     ]
     run = faulty.run("--load-fleet", "spark", "-n2", *conf)
     assert run.ret == pytest.ExitCode.USAGE_ERROR

@@ -98,6 +98,7 @@ EXAMPLES: dict[str, World] = {
 """Worlds for functions that are rarely called in drawn worlds."""
 
 
+@pytest.mark.slow
 def test_every_function_is_called_in_some_world(tmp_path: Path) -> None:
     """The functions are only counted here, and do as ever, so that all can be counted in the same worlds."""
     waiting = {mutant.name: replace(mutant, make=lambda original: original) for mutant in MUTANTS}

@@ -24,7 +24,7 @@ testDuration: 1s
 drainTimeout: 1500ms
 driver: {{name: loopback, loseEvery: 10, duplicateEvery: 7, delay: 5ms}}
 slo: {{broadcastCompletion: {{p50: 30s}}}}
-generator: {{sendDelayP99: 60s, stalled: 1, cpu: 5}}
+generator: {{sendDelayP99: 60s, receiveLagP99: 60s, stalled: 1, cpu: 5}}
 """)
     m = judged.measurements
     assert (m.counts.offered, m.counts.acked) == (MESSAGES, MESSAGES)

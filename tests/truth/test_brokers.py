@@ -66,7 +66,7 @@ drainTimeout: 8s
 maxSendDelay: 60s
 driver: {{name: mqtt, qos: 1, receiveMaximum: {IN_FLIGHT}}}
 slo: {{endToEndLatency: {{p50: 60s}}, sent: 1%}}
-generator: {{sendDelayP99: 30s, stalled: 1, cpu: 5}}
+generator: {{sendDelayP99: 30s, receiveLagP99: 30s, stalled: 1, cpu: 5}}
 """,
         target=mosquitto_process.facts.url,
         act=wake,
@@ -116,7 +116,7 @@ testDuration: 10s
 maxSendDelay: 60s
 driver: {name: mqtt, qos: 1}
 slo: {endToEndLatency: {p99: 500ms}, sent: 50%, throughput: 50%}
-generator: {sendDelayP99: 2s, stalled: 1, cpu: 5}
+generator: {sendDelayP99: 2s, receiveLagP99: 2s, stalled: 1, cpu: 5}
 """
     with frozen(pid) as freezer:
 
@@ -209,7 +209,7 @@ testDuration: 1500ms
 maxSendDelay: 60s
 driver: {name: mqtt, qos: 1, cleanStart: false, sessionExpiry: 1h}
 slo: {endToEndLatency: {p50: 30s}, duplicates: 0, sent: 50%, throughput: 50%}
-generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
+generator: {sendDelayP99: 5s, receiveLagP99: 5s, stalled: 1, cpu: 5}
 """,
         target=url,
     )

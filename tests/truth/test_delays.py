@@ -42,7 +42,7 @@ messages: 600
 maxSendDelay: 60s
 driver: {{name: loopback{driver}}}
 slo: {LOOSE}
-generator: {{sendDelayP99: 60s, stalled: 0.99, cpu: 9}}
+generator: {{sendDelayP99: 60s, receiveLagP99: 60s, stalled: 0.99, cpu: 9}}
 {more}
 """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[str, object], None]
 
-PATIENT = "generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}"
+PATIENT = "generator: {sendDelayP99: 5s, receiveLagP99: 5s, stalled: 1, cpu: 5}"
 TURNS = 12
 
 
@@ -253,7 +253,7 @@ def test_faults_of_a_service_are_counted_to_the_message(
 
 def test_a_full_window_is_the_targets_fault(bench: Bench, report: Report) -> None:
     """A relay with half the capacity: the rate is missed, the blocked time is shown, and the generator is not limited."""
-    limits = "generator: {sendDelayP99: 2s, stalled: 1, cpu: 5}"
+    limits = "generator: {sendDelayP99: 2s, receiveLagP99: 2s, stalled: 1, cpu: 5}"
     text = profile(
         "capacity: 5000, blockIfQueueFull: true",
         rate=10_000,

@@ -26,7 +26,7 @@ drainTimeout: 1500ms
 maxSendDelay: 60s
 driver: {{name: loopback, loseEvery: 10, duplicateEvery: 7, delay: 5ms, maxPendingMessages: {window}}}
 slo: {{endToEndLatency: {{p50: 30s}}}}
-generator: {{sendDelayP99: 60s, stalled: 1, cpu: 5}}
+generator: {{sendDelayP99: 60s, receiveLagP99: 60s, stalled: 1, cpu: 5}}
 """)
     counts = judged.measurements.counts
     assert counts.offered == counts.acked == TOPICS * EACH

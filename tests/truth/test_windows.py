@@ -26,7 +26,7 @@ slo:
   throughput: 50%
   endToEndLatency: {p50: 2500ms}
   whole: {throughput: 10%, endToEndLatency: {max: 60s}}
-generator: {sendDelayP99: 5s, stalled: 1, cpu: 5}
+generator: {sendDelayP99: 5s, receiveLagP99: 5s, stalled: 1, cpu: 5}
 """
 
 
