@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import signal
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .projects import Finished, Project, fresh
 
-    from .projects import Project
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 SERVICE = """\
 import os, signal, sys, time
@@ -24,7 +25,7 @@ if mark == "silent":
     time.sleep(1000)
 print("rea", end="", flush=True)
 print("dy", os.environ.get("COLOUR", ""), flush=True)
-if mark == "dying":
+if mark.startswith("dying"):
     time.sleep(1)
     print("out of orders", file=sys.stderr)
     sys.exit(3)
@@ -42,7 +43,7 @@ TWICE = (
     + """
 @pytest.fixture
 def service(load_service):
-    return load_service(command("steady", "{url}", "{host}:{port}", "{other}"), ready="ready blue", env={"COLOUR": "blue"})
+    return load_service(command("twice", "{url}", "{host}:{port}", "{other}"), ready="ready blue", env={"COLOUR": "blue"})
 
 @pytest.fixture
 def note(service, worker_id):
@@ -64,43 +65,6 @@ def test_live(load, note):
     assert result.loss == 0
 """
 )
-
-
-@pytest.fixture
-def small(project: Project) -> Project:
-    """Return a project with a service, and a profile of a short load."""
-    project.profile("small")
-    project.write("service.py", SERVICE)
-    return project
-
-
-def starts(project: Project, mark: str) -> list[str]:
-    """Return the process ids of the services that were started."""
-    text = (project.path / f"{mark}.started").read_text(encoding="utf-8")
-    return [line.split()[0] for line in text.splitlines()]
-
-
-@pytest.mark.parametrize("workers", ["-n0", "-n3"])
-def test_a_service_is_started_once_for_all_workers(small: Project, workers: str) -> None:
-    """The same handle on each; a second test gets one of its own, and no process is left."""
-    small.write("test_it.py", TWICE)
-    finished = small.run(workers)
-    assert finished.outcomes == {"passed": 2}
-    processes = starts(small, "steady")
-    assert len(processes) == len(set(processes)) == 2
-    _, url, address, other = (
-        (small.path / "steady.started").read_text(encoding="utf-8").splitlines()[0].split()
-    )
-    assert (url, other) == (f"loopback://{address}", "{other}")
-    handles = {path.read_text(encoding="utf-8") for path in small.path.glob("handle.*")}
-    assert len(list(small.path.glob("handle.*"))) == (1 if workers == "-n0" else 3)
-    (handle,) = handles
-    pid, log = handle.split(" ", 1)
-    assert pid == processes[1]
-    assert Path(log).read_text(encoding="utf-8") == "ready blue\n"
-    assert small.survivors() == []
-
-
 WRONG = HEAD + "\n".join(
     f"""
 @pytest.fixture
@@ -129,32 +93,12 @@ REASONS = {
     "no_ready": "ready='' is no text",
     "no_time": "timeout='soon'",
 }
-
-
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
-def test_a_service_that_does_not_start_is_an_error_that_says_why(
-    small: Project, workers: str
-) -> None:
-    """With its log; no load runs, and nothing is left."""
-    small.write("test_it.py", WRONG)
-    finished = small.run(workers)
-    assert finished.outcomes == {"error": len(REASONS)}
-    for name, reason in REASONS.items():
-        error = finished.case(f"test_{name}").find("error")
-        assert error is not None
-        assert reason in f"{error.get('message')}{error.text}", name
-    assert "out of orders" in finished.out  # the log of the one that was gone
-    assert len(starts(small, "silent")) == len(starts(small, "dying")) == 1
-    broken = {name for name, document in finished.documents.items() if document}
-    assert broken == {"test_silent", "test_gone"}
-
-
 DYING = (
     HEAD
     + """
 @pytest.fixture
 def service(load_service):
-    return load_service(command("dying"), ready="ready")
+    return load_service(command("dying-later"), ready="ready")
 
 @pytest.mark.load("small", testDuration="3s")
 def test_met(load, service): ...
@@ -170,17 +114,173 @@ def test_late(load, service):
     load.start()
 """
 )
+ODD = (
+    HEAD
+    + """
+@pytest.fixture
+def skipping(load_service):
+    load_service(command("steady"), ready="ready")
+    pytest.skip("not today")
+
+@pytest.mark.load("small")
+def test_skipped(load, skipping): ...
+
+@pytest.fixture
+def service(load_service, worker_id):
+    return load_service(command("steady", worker_id), ready="ready")
+
+@pytest.mark.load("small")
+def test_different(load, service): ...
+
+@pytest.fixture
+def on_the_lead(request, worker_id):
+    if worker_id == "gw0":
+        request.getfixturevalue("load_service")(command("steady", "here"), ready="ready")
+
+@pytest.mark.load("small")
+def test_on_the_lead(load, load_target, on_the_lead): ...
+
+@pytest.mark.load("small", live=True)
+def test_in_the_body(load, load_service):
+    load_service(command("steady"), ready="ready")
+
+@pytest.mark.load("small", live=True)
+def test_peak(load, load_target):
+    load.find_peak()
+
+@pytest.mark.load("small", live=True)
+def test_never_started(load, load_target): ...
+
+@pytest.fixture
+def after(load, load_service): ...
+
+@pytest.mark.load("small")
+def test_other_order(load, after): ...
+"""
+)
+MODULES = {
+    "-n0": {"test_twice.py": TWICE, "test_wrong.py": WRONG, "test_dying.py": DYING},
+    "-n2": {"test_wrong.py": WRONG, "test_dying.py": DYING, "test_odd.py": ODD},
+    "-n3": {"test_twice.py": TWICE},
+}
+"""The tests of each session by its number of workers."""
+
+
+class Session(NamedTuple):
+    """A project whose only session has ended."""
+
+    project: Project
+    finished: Finished
+
+
+def write_small(project: Project) -> None:
+    """Write a service, and a profile of a short load."""
+    project.profile("small", rate=100)
+    project.write("service.py", SERVICE)
+
+
+@pytest.fixture
+def small(project: Project) -> Project:
+    """Return a project with a service, and a profile of a short load."""
+    write_small(project)
+    return project
+
+
+def run_modules(folder: Path, workers: str) -> Session:
+    """Run the session with a number of workers in a project of its own; no process is left."""
+    with fresh(folder) as project:
+        write_small(project)
+        project.missed_profile(rate=100)
+        for name, text in MODULES[workers].items():
+            project.write(name, text)
+        finished = project.run(workers)
+        assert project.survivors() == []
+    return Session(project, finished)
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Session]:
+    """Return the session with a number of workers; the first call runs it."""
+    finished: dict[str, Session] = {}
+
+    def session(workers: str) -> Session:
+        if workers not in finished:
+            finished[workers] = run_modules(tmp_path_factory.mktemp("session"), workers)
+        return finished[workers]
+
+    return session
+
+
+def starts(project: Project, mark: str) -> list[str]:
+    """Return the process ids of the services that were started."""
+    text = (project.path / f"{mark}.started").read_text(encoding="utf-8")
+    return [line.split()[0] for line in text.splitlines()]
+
+
+def outcomes(finished: Finished, tests: Iterable[str]) -> Counter[str]:
+    """Return how many of some tests passed, failed, were errors or were skipped."""
+    ends = ("failure", "error", "skipped")
+    counts: Counter[str] = Counter()
+    for test in tests:
+        tags = [child.tag for child in finished.case(test) if child.tag in ends]
+        counts.update(tags or ["passed"])
+    return counts
+
+
+def error(finished: Finished, test: str) -> str:
+    """Return the text of a test's error."""
+    found = finished.case(test).find("error")
+    assert found is not None
+    return f"{found.get('message')}{found.text}"
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n3"])
+def test_a_service_is_started_once_for_all_workers(
+    sessions: Callable[[str], Session], workers: str
+) -> None:
+    """The same handle on each; a second test gets one of its own, and no process is left."""
+    small, finished = sessions(workers)
+    assert outcomes(finished, ["test_orders", "test_live"]) == {"passed": 2}
+    processes = starts(small, "twice")
+    assert len(processes) == len(set(processes)) == 2
+    _, url, address, other = (
+        (small.path / "twice.started").read_text(encoding="utf-8").splitlines()[0].split()
+    )
+    assert (url, other) == (f"loopback://{address}", "{other}")
+    handles = {path.read_text(encoding="utf-8") for path in small.path.glob("handle.*")}
+    assert len(list(small.path.glob("handle.*"))) == (1 if workers == "-n0" else 3)
+    (handle,) = handles
+    pid, log = handle.split(" ", 1)
+    assert pid == processes[1]
+    assert Path(log).read_text(encoding="utf-8") == "ready blue\n"
+    assert small.survivors() == []
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_service_that_does_not_start_is_an_error_that_says_why(
+    sessions: Callable[[str], Session], workers: str
+) -> None:
+    """With its log; no load runs, and nothing is left."""
+    small, finished = sessions(workers)
+    tests = {f"test_{name}" for name in REASONS}
+    assert outcomes(finished, tests) == {"error": len(REASONS)}
+    for name, reason in REASONS.items():
+        assert reason in error(finished, f"test_{name}"), name
+    assert "out of orders" in error(finished, "test_gone")  # its log
+    assert len(starts(small, "silent")) == len(starts(small, "dying")) == 1
+    broken = {name for name, document in finished.documents.items() if document}
+    assert broken & tests == {"test_silent", "test_gone"}
 
 
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_service_that_ends_while_load_runs_is_in_the_results(
-    small: Project, workers: str
+    sessions: Callable[[str], Session], workers: str
 ) -> None:
     """A note on a run that was met, a cause of one that missed; a load that would begin without it is an error."""
-    small.missed_profile()
-    small.write("test_it.py", DYING)
-    finished = small.run(workers)
-    assert finished.outcomes == {"passed": 1, "failed": 1, "error": 1}
+    _, finished = sessions(workers)
+    assert outcomes(finished, ["test_met"]) == {"passed": 1}
+    assert outcomes(finished, ["test_missed"]) == {"failure": 1}
+    assert outcomes(finished, ["test_late"]) == {"error": 1}
     said = r"service service\.py exited with status 3, \d+ s after its start; its log ends with: ready \| out of orders"
     met = finished.documents["test_met"]
     assert met["verdict"] == {**met["verdict"], "outcome": "met", "reasons": []}
@@ -229,76 +329,28 @@ def test_a_rerun_starts_its_service_again(small: Project, workers: str) -> None:
     assert len(processes) == len(set(processes)) == 4
 
 
-ODD = (
-    HEAD
-    + """
-@pytest.fixture
-def skipping(load_service):
-    load_service(command("steady"), ready="ready")
-    pytest.skip("not today")
-
-@pytest.mark.load("small")
-def test_skipped(load, skipping): ...
-
-@pytest.fixture
-def service(load_service, worker_id):
-    return load_service(command("steady", worker_id), ready="ready")
-
-@pytest.mark.load("small")
-def test_different(load, service): ...
-
-@pytest.fixture
-def on_the_lead(request, worker_id):
-    if worker_id == "gw0":
-        request.getfixturevalue("load_service")(command("steady", "here"), ready="ready")
-
-@pytest.mark.load("small")
-def test_on_the_lead(load, load_target, on_the_lead): ...
-
-@pytest.mark.load("small", live=True)
-def test_in_the_body(load, load_service):
-    load_service(command("steady"), ready="ready")
-
-@pytest.mark.load("small", live=True)
-def test_peak(load, load_target):
-    load.find_peak()
-
-@pytest.mark.load("small", live=True)
-def test_never_started(load, load_target): ...
-
-@pytest.fixture
-def after(load, load_service): ...
-
-@pytest.mark.load("small")
-def test_other_order(load, after): ...
-"""
-)
-
-
-def test_fixtures_that_workers_or_tests_use_otherwise_are_errors(small: Project) -> None:
+def test_fixtures_that_workers_or_tests_use_otherwise_are_errors(
+    sessions: Callable[[str], Session],
+) -> None:
     """And a test that is skipped before its load has no results."""
-    small.write("test_it.py", ODD)
-    finished = small.run("-n2")
-    assert finished.outcomes == {"skipped": 1, "error": 6}
-
-    def error(name: str) -> str:
-        found = finished.case(f"test_{name}").find("error")
-        assert found is not None
-        return f"{found.get('message')}{found.text}"
-
-    different = error("different")
+    _, finished = sessions("-n2")
+    tests = set(re.findall(r"def (test_\w+)", ODD))
+    assert outcomes(finished, tests) == {"skipped": 1, "error": 6}
+    different = error(finished, "test_different")
     for worker in ("gw0", "gw1"):
         assert re.search(
             rf"worker {worker} would start the service `\S+ service.py steady {worker}`", different
         )
-    alone = error("on_the_lead")
+    alone = error(finished, "test_on_the_lead")
     assert "worker gw0 would start the service `" in alone
     assert "worker gw1 would begin its load" in alone
-    assert "load_service was used after the fixture `load` was set up" in error("in_the_body")
-    assert "write search=True in the mark" in error("peak")
-    assert "its load was never started" in error("never_started")
-    assert "was used after the fixture `load` was set up" in error("other_order")
-    assert set(finished.documents) == {"test_other_order"}  # its load was driven
+    assert "load_service was used after the fixture `load` was set up" in error(
+        finished, "test_in_the_body"
+    )
+    assert "write search=True in the mark" in error(finished, "test_peak")
+    assert "its load was never started" in error(finished, "test_never_started")
+    assert "was used after the fixture `load` was set up" in error(finished, "test_other_order")
+    assert set(finished.documents) & tests == {"test_other_order"}  # its load was driven
 
 
 UNMARKED = """\

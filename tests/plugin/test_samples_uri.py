@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from s3_server import Bucket, s3_bucket
 
+from .projects import Finished, Project, fresh
 from .test_hosts import has_time_namespaces, hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from .projects import Finished, Project
 
 URI = "s3://loadtest/nightly"
 TESTS = """\
@@ -50,21 +49,17 @@ def run_folder(project: Project) -> Path:
     return project.runs()[-1]
 
 
-def prefix(project: Project) -> str:
-    """Return the prefix of the newest run's objects."""
-    return f"nightly/{run_folder(project).relative_to(project.path / '.loadtest').as_posix()}"
-
-
-def assert_no_data(run: Finished, *words: str) -> None:
-    assert run.outcomes == {"error": 1}
-    assert [word for word in words if word not in run.out] == []
+def prefix(project: Project, folder: Path) -> str:
+    """Return the prefix of a run's objects."""
+    return f"nightly/{folder.relative_to(project.path / '.loadtest').as_posix()}"
 
 
 def test_samples_go_to_the_bucket_with_their_manifests(stored: Project, bucket: Bucket) -> None:
     """Two workers: the folder of results has no samples, the bucket has all, and manifests name size and checksum of each file."""
     run = stored.run("-n2", "--load-samples", f"{URI}/")
     assert run.outcomes == {"passed": 1}
-    folder, place = run_folder(stored), prefix(stored)
+    folder = run_folder(stored)
+    place = prefix(stored, folder)
     assert json.loads((folder / "run.json").read_text())["samples"] == f"s3://loadtest/{place}"
     assert [
         path.name
@@ -139,12 +134,13 @@ def test_a_missing_bucket_is_no_data_and_the_samples_are_kept(
 ) -> None:
     """The error names the object and the folder, which has the whole samples."""
     run = stored.run("--load-samples", "s3://nowhere/nightly")
-    assert_no_data(
-        run,
+    assert run.outcomes == {"error": 1}
+    words = (
         "worker main could not write s3://nowhere/nightly/",
         "sent/main-000001.parquet",
         "NO_SUCH_BUCKET",
     )
+    assert [word for word in words if word not in run.out] == []
     (kept,) = run_folder(stored).glob("samples-main")
     assert f"kept in {kept}" in run.out
     assert {path.relative_to(kept).as_posix() for path in kept.rglob("*.*")} == {
@@ -156,39 +152,78 @@ BREAK = """\
 import pyarrow.fs, pytest
 from pytest_loadtest.engine import sample_store
 
+CHANGES = {changes}
 store = sample_store.store_samples
 
 def broken(who, here, location, stopped):
     store(who, here, location, stopped)
     files, root = sample_store.file_system(location)
-    {change}
+    (change,) = [change for name, change in CHANGES.items() if f"test_{{name}}" in root]
+    exec(change, {{"files": files, "root": root}})
 
 def pytest_configure():
     from pytest_loadtest.fleet import sample_transfer
     sample_transfer.store_samples = broken
 """
+BROKEN_TEST = """
+@pytest.mark.load(profile="plain")
+def test_{name}(load):
+    load.assert_slo()
+"""
 OBJECT = "root + '/received/main-000001.parquet'"
+CHANGES = {
+    "truncated": f"content = files.open_input_stream({OBJECT}).read()[:-9]; stream = files.open_output_stream({OBJECT}); stream.write(content); stream.close()",
+    "missing": f"files.delete_file({OBJECT})",
+    "manifest": "files.delete_file(root + '/main.manifest.json')",
+    "foreign": f"files.copy_file({OBJECT}, root + '/sent/other-000001.parquet')",
+    "stranger": "files.copy_file(root + '/main.manifest.json', root + '/gw9.manifest.json')",
+}  # fmt: skip
+"""What is changed in the bucket after the samples of a test were stored, by the test's name."""
+
+
+class Session(NamedTuple):
+    """A project whose only session has ended."""
+
+    project: Project
+    run: Finished
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Return a session with one load test for each change."""
+    with s3_bucket() as bucket, fresh(tmp_path_factory.mktemp("broken")) as project:
+        project.environment |= bucket.environment
+        project.profile("plain")
+        project.write("conftest.py", BREAK.format(changes=CHANGES))
+        tests = [BROKEN_TEST.format(name=name) for name in CHANGES]
+        project.write("test_it.py", "import pytest\n" + "\n".join(tests))
+        run = project.run("--load-samples", URI)
+    return Session(project, run)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (f"content = files.open_input_stream({OBJECT}).read()[:-9]; stream = files.open_output_stream({OBJECT}); stream.write(content); stream.close()",
-         ["received/main-000001.parquet (worker main) has", "bytes, its manifest says"]),
-        (f"files.delete_file({OBJECT})", ["received/main-000001.parquet is missing; the manifest of worker main names it"]),
-        ("files.delete_file(root + '/main.manifest.json')", ["main.manifest.json is missing"]),
-        (f"files.copy_file({OBJECT}, root + '/sent/other-000001.parquet')", ["sent/other-000001.parquet is in no worker's manifest"]),
-        ("files.copy_file(root + '/main.manifest.json', root + '/gw9.manifest.json')", ["gw9.manifest.json: its worker is not one of the run's"]),
+        ("truncated", ["received/main-000001.parquet (worker main) has", "bytes, its manifest says"]),
+        ("missing", ["received/main-000001.parquet is missing; the manifest of worker main names it"]),
+        ("manifest", ["main.manifest.json is missing"]),
+        ("foreign", ["sent/other-000001.parquet is in no worker's manifest"]),
+        ("stranger", ["gw9.manifest.json: its worker is not one of the run's"]),
     ],
-    ids=["truncated", "missing", "manifest", "foreign", "stranger"],
+    ids=list(CHANGES),
 )  # fmt: skip
 def test_an_object_that_is_not_what_was_written_is_no_data(
-    stored: Project, bucket: Bucket, change: str, words: list[str]
+    broken: Session, change: str, words: list[str]
 ) -> None:
     """Each is named with its URI."""
-    stored.write("conftest.py", BREAK.format(change=change))
-    run = stored.run("--load-samples", URI)
-    assert_no_data(run, f"s3://loadtest/{prefix(stored)}/", *words)
+    project, run = broken
+    assert run.outcomes == {"error": len(CHANGES)}
+    error = run.case(f"test_{change}").find("error")
+    assert error is not None
+    text = f"{error.get('message')}{error.text}"
+    (folder,) = [folder for folder in project.runs() if f"test_{change}" in str(folder)]
+    expected = [f"s3://loadtest/{prefix(project, folder)}/", *words]
+    assert [word for word in expected if word not in text] == []
 
 
 @pytest.mark.parametrize(
