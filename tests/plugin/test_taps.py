@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ import order_service
 import pytest
 from cached_jars import require_jars
 from running import running
+from session_parts import status_of, summary_of
 from tcp_relay import relay
 
 from pytest_loadtest import brokers
@@ -19,20 +21,20 @@ from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.values.quantities import MILLISECOND
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .projects import fresh
 
+if TYPE_CHECKING:
     from .projects import Finished, Project
 
 needs_mosquitto = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
 PROFILE = """\
-name: Orders are confirmed
+name: {name}
 topics: 4
 messageSize: 300
-producerRate: 300
-testDuration: 3s
+producerRate: 900
+testDuration: 1s
 drainTimeout: 10s
 route:
   input: {orders}
@@ -44,121 +46,143 @@ generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
 slo: {{loss: 0, duplicates: 0, throughput: 1%, sent: 1%}}
 """
 JSON = '{in: "json:/meta/ref", out: "json:/order/ref"}'
-TEST = """\
+IMPORTS = """\
 import sys
 import pytest
-
+"""
+TEST = """
 @pytest.fixture
-def orders(load_service):
+def service_{name}(load_service):
     return load_service([sys.executable, {service!r}, *{options!r}], ready="ready")
 
-@pytest.mark.load("orders")
-def test_orders(load, orders):
+@pytest.mark.load("{name}")
+def test_{name}(load, service_{name}):
     load.assert_slo()
 """
-ALONE = """\
-import pytest
-
-@pytest.mark.load("orders")
-def test_orders(load):
+ALONE = """
+@pytest.mark.load("loopback")
+def test_loopback(load):
     assert load.samples.tap.count_rows() == {rows}
     load.assert_slo()
 """
+SERVICE = str(Path(order_service.__file__))
 SENT = 900
+FAILED = 1  # the exit status of pytest if a test has failed
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a mosquitto."""
-    folder = tmp_path_factory.mktemp("broker") / "mosquitto"
-    request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=folder)
-    with running(request) as broker:
-        yield urlsplit(broker.facts.url).port or 0
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Run the load tests on the loopback, and those on mosquitto if it is here, in one session.
+
+    The relay delays by 25 ms in each direction of each connection, those of the service too.
+    """
+    folder = tmp_path_factory.mktemp("taps")
+    with ExitStack() as stack:
+        project = stack.enter_context(fresh(folder))
+        tests = [write_loopback(project)]
+        if mosquitto.find_mosquitto() is not None:
+            request = brokers.BrokerRequest(
+                kind="mqtt", mode="process", folder=folder / "mosquitto"
+            )
+            broker = stack.enter_context(running(request))
+            port = urlsplit(broker.facts.url).port or 0
+            slow_port = stack.enter_context(relay(port, delay=0.025))
+            durable = "cleanStart: false, sessionExpiry: 1min, clientIdPrefix: mine"
+            tests += [
+                write_mqtt(project, "native", port, "client: native", "--wait", "0.025"),
+                write_mqtt(project, "library", port, "client: library", "--wait", "0.025"),
+                write_mqtt(project, "slow_broker", slow_port, "client: native"),
+                write_mqtt(project, "durable", port, f"client: native, {durable}"),
+            ]
+        project.write("test_orders.py", IMPORTS + "".join(tests))
+        session = project.run("-n2")
+    assert session.ret == FAILED, session.out
+    return session
 
 
-def write_mqtt(project: Project, port: int, client: str, *options: str, more: str = "") -> None:
+def write_loopback(project: Project) -> str:
+    """Write the profile of the loopback, and return its load test."""
+    more = "subscriptionsPerTopic: 2\ndriver: {name: loopback, delay: 5ms, service: %s}"
+    service = "{lose: 100, double: 70, slow: 1, slowBy: 25ms, threads: 99}"
+    topics = ("orders/{topic}", "confirmed/{topic}")
+    write(project, "loopback", *topics, more % service, envelope="body")
+    return ALONE.format(rows=SENT)
+
+
+def write_mqtt(project: Project, name: str, port: int, driver: str, *options: str) -> str:
+    """Write a profile for mosquitto, and return its load test.
+
+    :param driver: keys of the driver.
+    :param options: of the service.
+    """
     target = f'target: {{url: "mqtt://127.0.0.1:{port}"}}'
-    driver = f"driver: {{name: mqtt, qos: 1, client: {client}}}"
-    write(project, "shop/orders/{topic}", "shop/confirmed/{topic}", f"{driver}\n{target}\n{more}")
+    more = f"driver: {{name: mqtt, qos: 1, {driver}}}\n{target}\n"
+    write(project, name, "shop/orders/{topic}", "shop/confirmed/{topic}", more)
     command = ("mqtt", "--port", "{port}", *options)
-    test = TEST.format(service=str(Path(order_service.__file__)), options=command)
-    project.write("test_orders.py", test)
+    return TEST.format(name=name, service=SERVICE, options=command)
 
 
-def write(project: Project, orders: str, confirmed: str, more: str, envelope: str = JSON) -> None:
-    text = PROFILE.format(orders=orders, confirmed=confirmed, more=more, envelope=envelope)
-    project.write("profiles/orders.yaml", text)
+def write(
+    project: Project, name: str, orders: str, confirmed: str, more: str, *, envelope: str = JSON
+) -> None:
+    text = PROFILE.format(
+        name=name, orders=orders, confirmed=confirmed, more=more, envelope=envelope
+    )
+    project.write(f"profiles/{name}.yaml", text)
 
 
-def parts_of(finished: Finished, deliveries: int = SENT) -> dict[str, Any]:
-    """Return the parts of the latency, whose means add up."""
-    document = finished.documents["test_orders"]
-    latencies: dict[str, Any] = document["measurements"]["latencies"]
+def parts_of(finished: Finished, test: str, deliveries: int = SENT) -> dict[str, Any]:
+    """Return the parts of the latency of a load test, whose means add up."""
+    latencies: dict[str, Any] = finished.documents[test]["measurements"]["latencies"]
     parts = {name: latencies[name] for name in ("toTap", "afterTap", "pastTap", "ownPastTap")}
     assert {part["samples"] for part in parts.values()} == {deliveries}
     assert parts["toTap"]["total"] + parts["afterTap"]["total"] == parts["pastTap"]["total"]
-    assert " end-to-end on average: " in finished.out
+    assert " end-to-end on average: " in summary_of(finished.out, f"test_orders.py::{test}")
     return parts
 
 
-def test_a_tap_on_the_loopback_sees_inputs_that_the_service_loses(project: Project) -> None:
+def test_a_tap_on_the_loopback_sees_inputs_that_the_service_loses(finished: Finished) -> None:
     """Two subscriptions, two workers: what is lost, doubled and late is counted as without a tap."""
-    more = "subscriptionsPerTopic: 2\ndriver: {name: loopback, delay: 5ms, service: %s}"
-    service = "{lose: 100, double: 70, slow: 1, slowBy: 25ms, threads: 99}"
-    write(project, "orders/{topic}", "confirmed/{topic}", more % service, "body")
-    project.write("test_orders.py", ALONE.format(rows=SENT))
-    finished = project.run("-n2")
-    assert finished.ret == 1, finished.out
-    document = finished.documents["test_orders"]
+    assert status_of(finished.case("test_loopback")) == FAILED
+    document = finished.documents["test_loopback"]
     counts = document["measurements"]["counts"]
     names = ("sent", "received", "lost", "duplicates", "foreign")
     # Input 700 is one of the 9 and of the 12, and has one output.
     received = 2 * (SENT - 8)
     assert [counts[name] for name in names] == [SENT, received, 2 * 8, 2 * 11, 0]
     assert document["measurements"]["latencies"]["endToEnd"]["samples"] == received
-    parts = parts_of(finished, received)
+    parts = parts_of(finished, "test_loopback", received)
     assert parts["toTap"]["minimum"] >= 5 * MILLISECOND
     assert parts["pastTap"]["minimum"] >= 30 * MILLISECOND
     assert parts["afterTap"]["mean"] >= 25 * MILLISECOND
-    page = next(project.path.glob(".loadtest/*/report.html")).read_text()
-    assert "Where the time went" in page
+    assert finished.report is not None
+    page = Path(finished.report).read_text(encoding="utf-8")
+    assert page.count("<caption>Where the time went") == len(finished.documents)
 
 
 @needs_mosquitto
 @pytest.mark.parametrize("client", ["native", "library"])
 def test_a_slow_service_on_mosquitto_is_told_from_its_broker(
-    project: Project, port: int, client: str
+    finished: Finished, client: str
 ) -> None:
-    write_mqtt(project, port, client, "--wait", "0.025")
-    finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    parts = parts_of(finished)
-    assert parts["afterTap"]["mean"] >= 25 * MILLISECOND
+    test = f"test_{client}"
+    assert status_of(finished.case(test)) == 0
+    assert parts_of(finished, test)["afterTap"]["mean"] >= 25 * MILLISECOND
 
 
 @needs_mosquitto
-def test_a_slow_broker_on_mosquitto_is_told_from_the_service(project: Project, port: int) -> None:
-    """25 ms in each direction of each connection, those of the service too."""
-    with relay(port, delay=0.025) as slow:
-        write_mqtt(project, slow, "native")
-        finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    parts = parts_of(finished)
+def test_a_slow_broker_on_mosquitto_is_told_from_the_service(finished: Finished) -> None:
+    assert status_of(finished.case("test_slow_broker")) == 0
+    parts = parts_of(finished, "test_slow_broker")
     assert parts["toTap"]["minimum"] >= 50 * MILLISECOND
     assert parts["pastTap"]["minimum"] >= 100 * MILLISECOND
 
 
 @needs_mosquitto
-def test_a_tap_leaves_durable_sessions_alone(project: Project, port: int) -> None:
+def test_a_tap_leaves_durable_sessions_alone(finished: Finished) -> None:
     """The run's consumers continue their sessions, which have the client ids of the profile."""
-    write_mqtt(project, port, "native")
-    profile = project.path / "profiles" / "orders.yaml"
-    text = profile.read_text()
-    durable = "qos: 1, cleanStart: false, sessionExpiry: 1min, clientIdPrefix: mine"
-    profile.write_text(text.replace("qos: 1", durable))
-    finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    parts_of(finished)
+    assert status_of(finished.case("test_durable")) == 0
+    parts_of(finished, "test_durable")
 
 
 @pytest.mark.parametrize("client", ["native", pytest.param("library", marks=pytest.mark.slow)])
@@ -177,14 +201,14 @@ def test_a_tap_on_pulsar_leaves_no_subscription(
             admin.create_topic(topic, 1)
         target = f'target: {{url: "{broker.facts.url}", adminUrl: "{admin_url}"}}'
         driver = f"driver: {{name: pulsar, client: {client}}}\n{target}"
-        write(project, "orders-{topic}", "confirmed-{topic}", driver)
+        write(project, "pulsar", "orders-{topic}", "confirmed-{topic}", driver)
         command = ("pulsar", "--url", "{url}", "--wait", "0.025")
-        test = TEST.format(service=str(Path(order_service.__file__)), options=command)
-        project.write("test_orders.py", test)
+        test = TEST.format(name="pulsar", service=SERVICE, options=command)
+        project.write("test_orders.py", IMPORTS + test)
         finished = project.run("-n2")
         assert finished.ret == 0, finished.out
         assert [admin.subscriptions(topic) for topic in topics] == [["orders"]] * 4
-    assert parts_of(finished)["afterTap"]["mean"] >= 25 * MILLISECOND
+    assert parts_of(finished, "test_pulsar")["afterTap"]["mean"] >= 25 * MILLISECOND
 
 
 WAITS = """\
@@ -207,8 +231,8 @@ def test_a_service_that_sleeps_on_pulsar_is_named_as_the_one_that_waits(project:
     require_jars(pulsar_jars.PULSAR)
     project.write("profiles/orders.yaml", WAITS.replace("ENVELOPE", JSON))
     command = ("pulsar", "--url", "{url}", "--work", "0.025")
-    test = TEST.format(service=str(Path(order_service.__file__)), options=command)
-    project.write("test_orders.py", test)
+    test = TEST.format(name="orders", service=SERVICE, options=command)
+    project.write("test_orders.py", IMPORTS + test)
     finished = project.run("-n2", "--load-broker-mode", "process")
     assert finished.ret == 1, finished.out
     document = finished.documents["test_orders"]

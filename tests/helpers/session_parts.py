@@ -1,0 +1,31 @@
+"""The parts of an ended pytest session that belong to one of its load tests."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
+
+def summary_of(out: str, test: str) -> str:
+    """Return a load test's lines in the summary at the end of the terminal output.
+
+    :param out: the output of the session.
+    :param test: the node id.
+    """
+    found = re.search(rf"^{re.escape(test)} · .*\n(?:  .*\n)*", out, re.MULTILINE)
+    assert found, f"no summary of {test} in:\n{out}"
+    return found[0]
+
+
+def status_of(case: ElementTree.Element) -> int:
+    """Return the exit status of a session with this test alone: 0 if it passed, 1 if it did not.
+
+    :param case: the JUnit test case. It has an error instead of a failure if there is no data.
+    :raises AssertionError: the test was skipped.
+    """
+    ends = [part.tag for part in case if part.tag in {"failure", "error", "skipped"}]
+    assert ends in ([], ["failure"], ["error"])
+    return len(ends)
