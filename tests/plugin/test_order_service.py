@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-import threading
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import paho.mqtt.client as mqtt
 import pytest
 from cached_jars import require_jars
 from running import running
@@ -16,21 +14,31 @@ from running import running
 from pytest_loadtest import brokers
 from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.drivers.mqtt.paho.client import carried_value
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import Carrier
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .projects import Finished, Project, fresh
 
-    from .projects import Project
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
 )
 EXAMPLE = Path(__file__).parents[2] / "examples" / "order-service"
+MESSAGES = 1000
+"""Orders of each load."""
+LOSING = ("--lose", "250", "--double", "350")
+"""Of 1 000 orders 4 are lost, and 2 are confirmed twice."""
+SLOW = ("--slow", "50")
+"""Of 1 000 orders 20 take 25 ms longer."""
+CLIENTS = ("native", "library")
+OUTSIDE = ("properties", "correlationData")
+"""Places of an envelope outside of the body."""
+WITH_TOKEN = '{"meta": {"ref": "{{ envelope }}", "n": {{ seq }}, "at": "{{ intended }}"}}'
+WITHOUT_TOKEN = '{"meta": {"ref": {{ seq }}}}'
 PROFILE = """\
 name: Orders are confirmed
 topics: 4
@@ -39,29 +47,159 @@ route:
   output: shop/confirmed/{{topic}}
   envelope: {envelope}
 {size}
-producerRate: 500
-testDuration: 4s
+{load}
 drainTimeout: {drain}
 driver: {{name: mqtt, qos: 1, client: {client}}}
 target: {{url: "{url}"}}
 generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
-slo: {{loss: 0, duplicates: 0, outOfOrder: 0, throughput: 1%, sent: 1%}}
+slo: {{{slo}, loss: 0, duplicates: 0, throughput: 1%, sent: 1%}}
 """
-TEST = """\
+FIXTURES = """\
+import os
+import signal
 import sys
+import threading
+from pathlib import Path
+
+import paho.mqtt.client as mqtt
 import pytest
 
-@pytest.fixture
-def orders(load_service):
-    command = [sys.executable, {service!r}, "--url", "{{url}}", *{faults!r}]
-    return load_service(command, ready="ready")
+from pytest_loadtest.drivers.mqtt.paho.client import carried_value
+from pytest_loadtest.message.route import Carrier
 
-@pytest.mark.load("orders")
-def test_orders(load, orders, load_target):
+@pytest.fixture
+def orders(load_service, request):
+    faults = FAULTS[request.node.name.removeprefix("test_")]
+    return load_service([sys.executable, SERVICE, "--url", "{url}", *faults], ready="ready")
+
+@pytest.fixture
+def visitor():
+    return mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
+
+@pytest.fixture
+def noted(request, visitor):
+    # Note the envelopes of all confirmations, in the order in which the broker sends them.
+    envelopes = []
+    subscribed, complete = threading.Event(), threading.Event()
+
+    def on_message(client, data, message):
+        envelopes.append(
+            carried_value(message.properties, Carrier.PROPERTIES)
+            or carried_value(message.properties, Carrier.CORRELATION_DATA)
+        )
+        if len(envelopes) == MESSAGES:
+            complete.set()
+
+    visitor.on_message = on_message
+    visitor.on_subscribe = lambda *_: subscribed.set()
+    visitor.on_connect = lambda *_: visitor.subscribe("shop/confirmed/+", qos=1)
+    visitor.connect("127.0.0.1", PORT)
+    visitor.loop_start()
+    assert subscribed.wait(30)
+    yield
+    assert complete.wait(60)
+    visitor.disconnect()
+    visitor.loop_stop()
+    lines = [envelope.hex() for envelope in envelopes]
+    Path(request.node.name + ".txt").write_text("\\n".join(lines))
+"""
+ORDINARY = """
+@pytest.mark.load("{name}")
+def test_{name}(load, orders, load_target):
     load.assert_slo()
     assert load_target.inputs == [f"shop/orders/{{topic}}" for topic in range(4)]
     assert load_target.outputs == [f"shop/confirmed/{{topic}}" for topic in range(4)]
 """
+NOTED = """
+@pytest.mark.load("{name}")
+def test_{name}(load, orders, noted):
+    load.assert_slo()
+"""
+VISITED = """
+@pytest.mark.load("{name}", live=True)
+def test_{name}(load, orders, visitor):
+    load.begin()
+    load.wait("1s")
+    visitor.connect("127.0.0.1", PORT)
+    visitor.loop_start()
+    damaged = b'{{"order": {{"ref": "~lt1~UEwB' + b"A" * 39 + b'"}}}}'
+    for body in (b"{name} \\x1b[31m<b>", damaged):
+        visitor.publish("shop/confirmed/2", body, qos=1).wait_for_publish(60)
+    visitor.disconnect()
+    visitor.loop_stop()
+    load.finish().assert_slo()
+"""
+STOPPED = """
+@pytest.mark.load("{name}", live=True)
+def test_{name}(load, orders):
+    os.kill(orders.pid, signal.SIGSTOP)
+    load.start()
+    load.assert_slo()
+"""
+
+
+class LoadTest(NamedTuple):
+    """A load test through the service, by the name of its profile."""
+
+    name: str
+    client: str = "native"
+    load: str = "producerRate: 1000\ntestDuration: 1s"
+    drain: str = "1min"
+    size: str = "messageSize: 300"
+    envelope: str = '{in: "json:/meta/ref", out: "json:/order/ref"}'
+    faults: tuple[str, ...] = ()
+    slo: str = "outOfOrder: 0"
+    body: str = ORDINARY
+
+
+# A load test that disturbs the load needs time before and after.
+FOUR_SECONDS = "producerRate: 250\ntestDuration: 4s"
+LATE = "endToEndLatency: {p50: 30s, p98.5: 24ms}"
+TEMPLATE = "payload: {template: order.json}"
+LOAD_TESTS = [
+    *(LoadTest(f"met_{client}", client=client) for client in CLIENTS),
+    *(LoadTest(f"faulty_{client}", client=client, drain="3s", faults=LOSING) for client in CLIENTS),
+    *(
+        LoadTest(
+            f"visited_{client}",
+            client=client,
+            load=FOUR_SECONDS,
+            slo="foreign: 1, corrupt: 1, outOfOrder: 0",
+            body=VISITED,
+        )
+        for client in CLIENTS
+    ),
+    *(
+        LoadTest(
+            f"{envelope}_{client}",
+            client=client,
+            drain="3s",
+            size=TEMPLATE,
+            envelope=envelope,
+            faults=LOSING,
+        )
+        for client in CLIENTS
+        for envelope in OUTSIDE
+    ),
+    *(
+        LoadTest(f"slow_{envelope}", size=TEMPLATE, envelope=envelope, faults=SLOW)
+        for envelope in OUTSIDE
+    ),
+    *(
+        LoadTest(
+            f"overtaking_{envelope}",
+            size=TEMPLATE,
+            envelope=envelope,
+            faults=(*SLOW, "--threads", "2"),
+            body=NOTED,
+        )
+        for envelope in OUTSIDE
+    ),
+    LoadTest("late", faults=SLOW, slo=f"{LATE}, outOfOrder: 0"),
+    LoadTest("overtaken", faults=(*SLOW, "--threads", "2"), slo=f"{LATE}, outOfOrder: 0"),
+    LoadTest("stopped", drain="1s", load="producerRate: 500\ntestDuration: 4s", body=STOPPED),
+    LoadTest("template", size="payload: {template: token.json}"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -72,162 +210,160 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield broker.facts.url
 
 
-def write(
-    project: Project,
-    url: str,
-    *,
-    client: str = "native",
-    drain: str = "1min",
-    size: str = "messageSize: 300",
-    envelope: str = '{in: "json:/meta/ref", out: "json:/order/ref"}',
-    faults: tuple[str, ...] = (),
-) -> None:
-    text = PROFILE.format(url=url, client=client, drain=drain, size=size, envelope=envelope)
-    project.write("profiles/orders.yaml", text)
-    test = TEST.format(service=str(EXAMPLE / "orders_mqtt.py"), faults=faults)
-    project.write("test_orders.py", test)
+def write(project: Project, url: str, load_tests: Sequence[LoadTest]) -> None:
+    """Write a profile for each load test, and all load tests into one module."""
+    for load_test in load_tests:
+        fields = load_test._asdict()
+        del fields["body"]
+        project.write(f"profiles/{load_test.name}.yaml", PROFILE.format(url=url, **fields))
+    project.write("profiles/order.json", WITHOUT_TOKEN)
+    project.write("profiles/token.json", WITH_TOKEN)
+    constants = {
+        "SERVICE": str(EXAMPLE / "orders_mqtt.py"),
+        "PORT": int(url.rpartition(":")[2]),
+        "MESSAGES": MESSAGES,
+        "FAULTS": {load_test.name: load_test.faults for load_test in load_tests},
+    }
+    lines = [f"{name} = {value!r}\n" for name, value in constants.items()]
+    bodies = [load_test.body.format(name=load_test.name) for load_test in load_tests]
+    project.write("test_orders.py", "".join([*lines, FIXTURES, *bodies]))
 
 
-@pytest.mark.parametrize("client", ["native", "library"])
-def test_a_service_that_confirms_each_order_is_met(project: Project, url: str, client: str) -> None:
-    write(project, url, client=client)
-    finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    counts = finished.documents["test_orders"]["measurements"]["counts"]
-    assert (counts["sent"], counts["received"]) == (2000, 2000)
+class Session(NamedTuple):
+    """A session of several load tests that has ended."""
+
+    folder: Path
+    finished: Finished
+    documents: dict[str, dict[str, Any]]
+    """The results by the ids of the load tests, as the names of two of them may be equal."""
+
+    def ending(self, test: str) -> set[str]:
+        """Return what JUnit reports of a test besides its run; nothing: it passed.
+
+        :param test: its id, or the name of a profile of ``test_orders.py``.
+        """
+        if "::" not in test:
+            test = f"test_orders.py::test_{test}"
+        file, _, name = test.partition("::")
+        module = file.removesuffix(".py").replace("/", ".")
+        (case,) = [
+            case
+            for case in self.finished.junit
+            if (case.get("classname"), case.get("name")) == (module, name)
+        ]
+        return {child.tag for child in case} & {"failure", "error", "skipped"}
+
+    def document(self, name: str) -> dict[str, Any]:
+        """Return the results of a load test of ``test_orders.py``, by the name of its profile."""
+        return self.documents[f"test_orders.py::test_{name}"]
+
+    def measurements(self, name: str) -> dict[str, Any]:
+        """Return the measurements of the same."""
+        measured: dict[str, Any] = self.document(name)["measurements"]
+        return measured
+
+    def counts(self, name: str) -> dict[str, int]:
+        """Return the counts of the same."""
+        counts: dict[str, int] = self.measurements(name)["counts"]
+        return counts
+
+
+def run_all(project: Project, *args: str) -> Session:
+    """Run a session to its end."""
+    finished = project.run("-n2", *args)
+    documents = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in project.path.glob(".loadtest/**/results.json")
+    ]
+    return Session(project.path, finished, {found["test"]: found for found in documents})
+
+
+@pytest.fixture(scope="module")
+def session(url: str, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Run all load tests on mosquitto in one session."""
+    with fresh(tmp_path_factory.mktemp("session")) as project:
+        write(project, url, LOAD_TESTS)
+        ended = run_all(project)
+    assert ended.finished.ret == 1, ended.finished.out
+    return ended
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_service_that_confirms_each_order_is_met(session: Session, client: str) -> None:
+    assert session.ending(f"met_{client}") == set()
+    counts = session.counts(f"met_{client}")
+    assert (counts["sent"], counts["received"]) == (MESSAGES, MESSAGES)
     assert (counts["lost"], counts["duplicates"], counts["outOfOrder"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("client", ["native", "library"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_what_the_service_loses_and_doubles_is_counted_exactly(
-    project: Project, url: str, client: str
+    session: Session, client: str
 ) -> None:
-    faults = ("--lose", "500", "--double", "700")
-    write(project, url, client=client, drain="3s", faults=faults)
-    finished = project.run("-n2")
-    assert finished.ret == 1, finished.out
-    document = finished.documents["test_orders"]
-    assert document["verdict"]["outcome"] == "missed"
-    counts = document["measurements"]["counts"]
+    name = f"faulty_{client}"
+    assert session.ending(name) == {"failure"}
+    assert session.document(name)["verdict"]["outcome"] == "missed"
+    counts = session.counts(name)
     assert (counts["lost"], counts["duplicates"]) == (4, 2)
 
 
-VISITED = """\
-import sys
-import paho.mqtt.client as mqtt
-import pytest
-
-@pytest.fixture
-def orders(load_service):
-    return load_service([sys.executable, {service!r}, "--url", "{{url}}"], ready="ready")
-
-@pytest.mark.load("orders", live=True)
-def test_orders(load, orders):
-    load.begin()
-    load.wait("1s")
-    visitor = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
-    visitor.connect("127.0.0.1", {port})
-    visitor.loop_start()
-    damaged = b'{{"order": {{"ref": "~lt1~UEwB' + b"A" * 39 + b'"}}}}'
-    for body in (b"theirs \\x1b[31m<b>", damaged):
-        visitor.publish("shop/confirmed/2", body, qos=1).wait_for_publish(60)
-    visitor.disconnect()
-    load.finish().assert_slo()
-"""
-
-
-@pytest.mark.parametrize("client", ["native", "library"])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_the_first_bytes_of_messages_that_cannot_be_read_are_reported(
-    project: Project, url: str, client: str
+    session: Session, client: str
 ) -> None:
-    write(project, url, client=client)
-    text = (project.path / "profiles" / "orders.yaml").read_text()
-    project.write("profiles/orders.yaml", text.replace("slo: {", "slo: {foreign: 1, corrupt: 1, "))
-    service = str(EXAMPLE / "orders_mqtt.py")
-    port = url.rpartition(":")[2]
-    project.write("test_orders.py", VISITED.format(service=service, port=port))
-    finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    measured = finished.documents["test_orders"]["measurements"]
+    name = f"visited_{client}"
+    assert session.ending(name) == set()
+    measured = session.measurements(name)
     assert (measured["counts"]["foreign"], measured["counts"]["corrupt"]) == (1, 1)
     foreign, corrupt = measured["strays"]
-    assert 0 < foreign.pop("at") <= corrupt.pop("at")
+    assert 0 < foreign["at"] <= corrupt["at"]
+    size = len(f"{name} \x1b[31m<b>")
+    beginning = rf"{name} \x1b[31m<b>"
     assert foreign == {
+        "at": foreign["at"],
         "kind": "foreign",
         "topic": "shop/confirmed/2",
-        "size": 15,
-        "beginning": r"theirs \x1b[31m<b>",
+        "size": size,
+        "beginning": beginning,
     }
     assert corrupt["beginning"].startswith('{"order": {"ref": "~lt1~UEwBAAAA')
-    assert "\x1b" not in finished.out
-    assert r"foreign on shop/confirmed/2, 15 B: theirs \x1b[31m<b>; corrupt on" in finished.out
-    (page,) = project.path.rglob("*.html")
-    assert r"theirs \x1b[31m&lt;b&gt;" in page.read_text()
+    out = session.finished.out
+    assert "\x1b" not in out
+    assert f"foreign on shop/confirmed/2, {size} B: {beginning}; corrupt on" in out
+    (page,) = session.folder.rglob("*.html")
+    assert rf"{name} \x1b[31m&lt;b&gt;" in page.read_text()
 
 
-OUTSIDE = pytest.mark.parametrize("envelope", ["properties", "correlationData"])
-
-
-@OUTSIDE
-@pytest.mark.parametrize("client", ["native", "library"])
+@pytest.mark.parametrize("envelope", OUTSIDE)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_an_envelope_outside_of_the_body_goes_through_a_service(
-    project: Project, url: str, client: str, envelope: str
+    session: Session, client: str, envelope: str
 ) -> None:
     """The template has no token; what the service loses and doubles is counted exactly."""
-    faults = ("--lose", "500", "--double", "700")
-    size = "payload: {template: order.json}"
-    write(project, url, client=client, drain="3s", size=size, envelope=envelope, faults=faults)
-    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
-    finished = project.run("-n2")
-    assert finished.ret == 1, finished.out
-    document = finished.documents["test_orders"]
-    counts = document["measurements"]["counts"]
-    assert (counts["received"], counts["lost"], counts["duplicates"]) == (1996, 4, 2)
+    name = f"{envelope}_{client}"
+    assert session.ending(name) == {"failure"}
+    counts = session.counts(name)
+    assert (counts["received"], counts["lost"], counts["duplicates"]) == (MESSAGES - 4, 4, 2)
     assert (counts["foreign"], counts["corrupt"]) == (0, 0)
-    assert document["plan"]["meanSize"] == len('{"meta": {"ref": ') + 13 + len("}}")
+    mean_size = session.document(name)["plan"]["meanSize"]
+    assert mean_size == len('{"meta": {"ref": ') + 13 + len("}}")
 
 
-@OUTSIDE
+@pytest.mark.parametrize("envelope", OUTSIDE)
 def test_orders_that_take_longer_and_overtake_each_other_are_counted(
-    project: Project, url: str, envelope: str
+    session: Session, envelope: str
 ) -> None:
-    """25 ms more for every 100th order: with one thread it is slow, with two it is out of order."""
-    size = "payload: {template: order.json}"
-    write(project, url, size=size, envelope=envelope, faults=("--slow", "100"))
-    project.write("profiles/order.json", '{"meta": {"ref": {{ seq }}}}')
-    slow = project.run("-n2").documents["test_orders"]["measurements"]
+    """25 ms more for every 50th order: with one thread it is slow, with two it is out of order."""
+    slow = session.measurements(f"slow_{envelope}")
     assert (slow["counts"]["lost"], slow["counts"]["outOfOrder"]) == (0, 0)
     assert slow["latencies"]["endToEnd"]["maximum"] >= 25_000_000
-    write(project, url, size=size, envelope=envelope, faults=("--slow", "100", "--threads", "2"))
-    with visitor(url) as confirmed:
-        overtaken = project.run("-n2").documents["test_orders"]["measurements"]["counts"]
+    name = f"overtaking_{envelope}"
+    overtaken = session.counts(name)
     assert (overtaken["lost"], overtaken["duplicates"]) == (0, 0)
-    assert overtaken["outOfOrder"] == late(confirmed) > 0
-
-
-@contextmanager
-def visitor(url: str) -> Iterator[list[bytes]]:
-    """Collect the envelopes of all confirmations, in the order in which the broker sends them."""
-    values: list[bytes] = []
-    subscribed = threading.Event()
-    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
-
-    def on_message(_client: object, _data: object, message: mqtt.MQTTMessage) -> None:
-        values.append(
-            carried_value(message.properties, Carrier.PROPERTIES)
-            or carried_value(message.properties, Carrier.CORRELATION_DATA)
-        )
-
-    client.on_message = on_message
-    client.on_subscribe = lambda *_: subscribed.set()
-    client.on_connect = lambda *_: client.subscribe("shop/confirmed/+", qos=1)
-    host, _, port = url.removeprefix("mqtt://").partition(":")
-    client.connect(host, int(port))
-    client.loop_start()
-    assert subscribed.wait(30)
-    yield values
-    client.disconnect()
-    client.loop_stop()
+    noted = (session.folder / f"test_{name}.txt").read_text().split()
+    envelopes = [bytes.fromhex(line) for line in noted]
+    assert len(envelopes) == MESSAGES
+    assert overtaken["outOfOrder"] == late(envelopes) > 0
 
 
 def late(values: list[bytes]) -> int:
@@ -245,7 +381,7 @@ def late(values: list[bytes]) -> int:
 
 
 def test_the_plan_says_where_the_envelope_travels(project: Project, url: str) -> None:
-    write(project, url, envelope="{in: correlationData, out: properties}")
+    write(project, url, [LoadTest("met", envelope="{in: correlationData, out: properties}")])
     finished = project.run("--load-plan")
     places = "in correlationData (35 B beside the body), out properties (61 B beside the body)"
     assert places in finished.out
@@ -254,7 +390,7 @@ def test_the_plan_says_where_the_envelope_travels(project: Project, url: str) ->
 def test_a_template_with_a_token_that_travels_elsewhere_is_an_error_before_load(
     project: Project, url: str
 ) -> None:
-    write(project, url, size="payload: {template: order.json}", envelope="properties")
+    write(project, url, [LoadTest("met", size=TEMPLATE, envelope="properties")])
     project.write("profiles/order.json", '{"n": {{ seq }},\n "ref": "{{ envelope }}"}')
     finished = project.run("-n2")
     assert finished.ret == 1
@@ -262,125 +398,43 @@ def test_a_template_with_a_token_that_travels_elsewhere_is_an_error_before_load(
     assert where in finished.out
 
 
-FAULTS = """\
-import sys
-import pytest
-
-FAULTS = {{
-    "overtaking": ["--slow", "50", "--threads", "2"],
-    "slow": ["--slow", "50"],
-}}
-
-@pytest.fixture
-def orders(load_service, request):
-    faults = FAULTS[request.node.originalname.removeprefix("test_")]
-    return load_service([sys.executable, {service!r}, "--url", "{{url}}", *faults], ready="ready")
-
-@pytest.mark.load("overtaking")
-def test_overtaking(load, orders):
-    load.assert_slo()
-
-@pytest.mark.load("slow")
-def test_slow(load, orders):
-    load.assert_slo()
-"""
-
-
-def test_orders_that_are_overtaken_or_slow_are_missed_and_nothing_else(
-    project: Project, url: str
-) -> None:
-    """Every 50th of 2 000 orders takes 25 ms longer; a second thread goes on in the meantime."""
-    slo = "slo: {{endToEndLatency: {{p50: 30s, p98.5: 24ms}}, outOfOrder: 0,"
-    text = PROFILE.replace("slo: {{", slo).replace("outOfOrder: 0, throughput", "throughput")
-    for name in ("overtaking", "slow"):
-        written = text.format(
-            url=url,
-            client="native",
-            drain="1min",
-            size="messageSize: 300",
-            envelope='{in: "json:/meta/ref", out: "json:/order/ref"}',
-        )
-        project.write(f"profiles/{name}.yaml", written)
-    project.write("test_orders.py", FAULTS.format(service=str(EXAMPLE / "orders_mqtt.py")))
-    finished = project.run("-n2")
-    assert finished.ret == 1, finished.out
+def test_orders_that_are_overtaken_or_slow_are_missed_and_nothing_else(session: Session) -> None:
+    """Every 50th of 1 000 orders takes 25 ms longer; a second thread goes on in the meantime."""
     missed = {}
-    order = {}
-    for name, document in finished.documents.items():
-        counts = document["measurements"]["counts"]
-        assert (counts["received"], counts["lost"], counts["duplicates"]) == (2000, 0, 0)
-        order[name] = counts["outOfOrder"]
-        findings = document["verdict"]["findings"]
+    for name in ("overtaken", "late"):
+        assert session.ending(name) == {"failure"}
+        counts = session.counts(name)
+        assert (counts["received"], counts["lost"], counts["duplicates"]) == (MESSAGES, 0, 0)
+        findings = session.document(name)["verdict"]["findings"]
         missed[name] = {f["name"] for f in findings if f["outcome"] == "missed"}
-    assert order["test_slow"] == 0
+    assert session.counts("late")["outOfOrder"] == 0
     # An order that is overtaken counts once; whatever the threads do to others adds to it.
-    assert order["test_overtaking"] > 0
+    assert session.counts("overtaken")["outOfOrder"] > 0
     assert missed == {
-        "test_overtaking": {"outOfOrder", "endToEndLatency.p98.5"},
-        "test_slow": {"endToEndLatency.p98.5"},
+        "overtaken": {"outOfOrder", "endToEndLatency.p98.5"},
+        "late": {"endToEndLatency.p98.5"},
     }
 
 
-@pytest.mark.parametrize("broker", ["loopback", "mqtt"])
-def test_a_new_project_with_a_service_runs(project: Project, url: str, broker: str) -> None:
-    assert cli.main(["init", str(project.path), "--service", "--broker", broker]) == cli.OK
-    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    options.append("--load-set=slo.endToEndLatency.p50=5min")
-    options += ["--load-set=slo.throughput=1%", "--load-set=slo.sent=1%"]
-    if broker != "loopback":
-        options += ["--load-target", url]
-    finished = project.run("-n2", *options)
-    assert finished.ret == 0, finished.out
-    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
-    assert (counts["received"], counts["outOfOrder"], counts["foreign"]) == (2000, 0, 0)
-
-
-STOPPED = """\
-import os
-import signal
-import sys
-import pytest
-
-@pytest.fixture
-def orders(load_service):
-    return load_service([sys.executable, {service!r}, "--url", "{{url}}"], ready="ready")
-
-@pytest.mark.load("orders", live=True)
-def test_orders(load, orders):
-    os.kill(orders.pid, signal.SIGSTOP)
-    load.start()
-    load.assert_slo()
-"""
-
-
-def test_a_service_that_stands_still_is_the_bottleneck(project: Project, url: str) -> None:
+def test_a_service_that_stands_still_is_the_bottleneck(session: Session) -> None:
     """What waits in its sockets is not taken for the run's own consumers."""
-    write(project, url, drain="1s")
-    project.write("test_orders.py", STOPPED.format(service=str(EXAMPLE / "orders_mqtt.py")))
-    finished = project.run("-n2")
-    assert finished.ret == 1, finished.out
-    document = finished.documents["test_orders"]
+    assert session.ending("stopped") == {"error"}
+    document = session.document("stopped")
     assert document["verdict"]["outcome"] == "no data"
     assert document["bottleneck"]["conclusion"] == "service not reading"
     assert "service orders_mqtt.py was stopped by a signal" in document["bottleneck"]["evidence"]
     assert document["bottleneck"]["also"] == []
 
 
-def test_a_service_reads_messages_of_a_template(project: Project, url: str) -> None:
-    write(project, url, size="payload: {template: order.json}")
-    project.write(
-        "profiles/order.json",
-        '{"meta": {"ref": "{{ envelope }}", "n": {{ seq }}, "at": "{{ intended }}"}}',
-    )
-    finished = project.run("-n2")
-    assert finished.ret == 0, finished.out
-    document = finished.documents["test_orders"]
-    assert document["measurements"]["counts"]["received"] == 2000
-    assert [bucket["name"] for bucket in document["measurements"]["buckets"]] == ["order.json"]
+def test_a_service_reads_messages_of_a_template(session: Session) -> None:
+    assert session.ending("template") == set()
+    measured = session.measurements("template")
+    assert measured["counts"]["received"] == MESSAGES
+    assert [bucket["name"] for bucket in measured["buckets"]] == ["token.json"]
 
 
 def test_the_plan_names_the_topics_of_the_service(project: Project, url: str) -> None:
-    write(project, url)
+    write(project, url, [LoadTest("met")])
     finished = project.run("--load-plan")
     assert "shop/orders/{topic} through the service under test to shop/confirmed" in finished.out
 
@@ -391,20 +445,55 @@ BUSY = {
     "generator.cpu": "5",
     "generator.stalled": "1",
     "slo.endToEndLatency.p99": "5min",
-    "producerRate": "500",
-    "testDuration": "4s",
+    "producerRate": "1000",
+    "testDuration": "1s",
 }
 """What the load test of the example is run with on a busy machine."""
+BUSY_NEW = BUSY | {"slo.endToEndLatency.p50": "5min", "slo.throughput": "1%", "slo.sent": "1%"}
+"""The same for the load test that ``init`` writes."""
 
 
-def test_the_load_test_of_the_example_starts_broker_and_service(project: Project) -> None:
+def set_options(settings: dict[str, str]) -> list[str]:
+    return [f"--load-set={key}={value}" for key, value in settings.items()]
+
+
+NEW = "test_confirmed.py::test_orders_are_confirmed"
+OF_EXAMPLE = "example/loadtests/test_orders.py::test_orders_are_confirmed"
+OF_EXAMPLE_ON_PULSAR = "example/loadtests/test_orders_pulsar.py::test_orders_are_confirmed"
+
+
+@pytest.fixture(scope="module")
+def untargeted(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Run a new project on the loopback and the example on MQTT in one session."""
+    with fresh(tmp_path_factory.mktemp("untargeted")) as project:
+        assert cli.main(["init", str(project.path), "--service", "--broker", "loopback"]) == cli.OK
+        shutil.copytree(EXAMPLE, project.path / "example")
+        files = [test.partition("::")[0] for test in (NEW, OF_EXAMPLE)]
+        return run_all(project, *files, *set_options(BUSY_NEW))
+
+
+@pytest.fixture(scope="module")
+def targeted(url: str, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Run a new project on a broker that runs already."""
+    with fresh(tmp_path_factory.mktemp("targeted")) as project:
+        assert cli.main(["init", str(project.path), "--service", "--broker", "mqtt"]) == cli.OK
+        return run_all(project, *set_options(BUSY_NEW), "--load-target", url)
+
+
+@pytest.mark.parametrize("broker", ["loopback", "mqtt"])
+def test_a_new_project_with_a_service_runs(request: pytest.FixtureRequest, broker: str) -> None:
+    fixtures = {"loopback": "untargeted", "mqtt": "targeted"}
+    ended: Session = request.getfixturevalue(fixtures[broker])
+    assert ended.finished.ret == 0, ended.finished.out
+    counts = ended.documents[NEW]["measurements"]["counts"]
+    assert (counts["received"], counts["outOfOrder"], counts["foreign"]) == (MESSAGES, 0, 0)
+
+
+def test_the_load_test_of_the_example_starts_broker_and_service(untargeted: Session) -> None:
     """As its README says, with a shorter load."""
-    shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
-    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    finished = project.run("loadtests/test_orders.py", "-n2", *options)
-    assert finished.ret == 0, finished.out
-    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
-    assert (counts["sent"], counts["received"]) == (2000, 2000)
+    assert untargeted.finished.ret == 0, untargeted.finished.out
+    counts = untargeted.documents[OF_EXAMPLE]["measurements"]["counts"]
+    assert (counts["sent"], counts["received"]) == (MESSAGES, MESSAGES)
 
 
 ON_PULSAR = """\
@@ -415,8 +504,8 @@ route:
   output: confirmed-{{topic}}
   envelope: properties
 payload: {{template: order.json}}
-producerRate: 500
-testDuration: 4s
+producerRate: 1000
+testDuration: 1s
 drainTimeout: 3s
 driver: {{name: pulsar, client: {client}}}
 generator: {{sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}}
@@ -449,24 +538,24 @@ def test_native(load, orders):
 def test_library(load, orders):
     load.assert_slo()
 
-@faulty("--lose", "500", "--double", "700")
+@faulty("--lose", "250", "--double", "350")
 @pytest.mark.load("native")
 def test_losing(load, orders):
     load.assert_slo()
 
-@faulty("--slow", "100")
+@faulty("--slow", "50")
 @pytest.mark.load("native")
 def test_slow(load, orders):
     load.assert_slo()
 
-@faulty("--slow", "100", "--threads", "2")
+@faulty("--slow", "50", "--threads", "2")
 @pytest.mark.load("library", live=True)
 def test_overtaking(load, orders, load_target):
     client = pulsar.Client(load_target.url)
     visitor = client.subscribe(load_target.outputs, "visitor")
 
     def note_order():
-        tokens = [visitor.receive(60_000).properties()["loadtest"] for _ in range(2000)]
+        tokens = [visitor.receive(60_000).properties()["loadtest"] for _ in range(1000)]
         Path("confirmed.txt").write_text("\\n".join(tokens))
         client.close()
 
@@ -475,55 +564,57 @@ def test_overtaking(load, orders, load_target):
 """
 
 
-def test_faults_of_a_service_on_pulsar_are_counted_exactly(project: Project) -> None:
+@pytest.fixture(scope="module")
+def on_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Run all load tests on Pulsar in one session, which starts one broker and many services."""
+    require_jars(pulsar_jars.PULSAR)
+    with fresh(tmp_path_factory.mktemp("pulsar")) as project:
+        assert cli.main(["init", str(project.path), "--service", "--broker", "pulsar"]) == cli.OK
+        shutil.copytree(EXAMPLE, project.path / "example")
+        for client in CLIENTS:
+            project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
+        project.write(
+            "profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}'
+        )
+        service = str(EXAMPLE / "orders_pulsar.py")
+        project.write("test_orders.py", BOTH.format(service=service))
+        files = [test.partition("::")[0] for test in (NEW, OF_EXAMPLE_ON_PULSAR)]
+        options = ["--load-broker-mode", "process", *set_options(BUSY_NEW)]
+        return run_all(project, "test_orders.py", *files, *options)
+
+
+def test_faults_of_a_service_on_pulsar_are_counted_exactly(on_pulsar: Session) -> None:
     """The run starts one broker for all tests, and a service for each. The envelope is a property.
 
     The files that ``init`` writes run as they are, but for a shorter load.
     """
-    require_jars(pulsar_jars.PULSAR)
-    assert cli.main(["init", str(project.path), "--service", "--broker", "pulsar"]) == cli.OK
-    for client in ("native", "library"):
-        project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client))
-    project.write(
-        "profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}'
-    )
-    project.write("test_orders.py", BOTH.format(service=str(EXAMPLE / "orders_pulsar.py")))
-    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    options.append("--load-set=slo.endToEndLatency.p50=5min")
-    options += ["--load-set=slo.throughput=1%", "--load-set=slo.sent=1%"]
-    finished = project.run("-n2", "--load-broker-mode", "process", *options)
-    assert finished.ret == 1, finished.out
+    assert on_pulsar.finished.ret == 1, on_pulsar.finished.out
     counted = {}
-    for name, document in finished.documents.items():
+    for test, document in on_pulsar.documents.items():
         counts = document["measurements"]["counts"]
         assert (counts["foreign"], counts["corrupt"]) == (0, 0)
-        counted[name] = (counts["received"], counts["lost"], counts["duplicates"])
+        counted[test] = (counts["received"], counts["lost"], counts["duplicates"])
     assert counted == {
-        "test_native[-]": (2000, 0, 0),
-        "test_library[-]": (2000, 0, 0),
-        "test_losing[-]": (1996, 4, 2),
-        "test_slow[-]": (2000, 0, 0),
-        "test_overtaking[-]": (2000, 0, 0),
-        "test_orders_are_confirmed": (2000, 0, 0),
+        "test_orders.py::test_native[-]": (MESSAGES, 0, 0),
+        "test_orders.py::test_library[-]": (MESSAGES, 0, 0),
+        "test_orders.py::test_losing[-]": (MESSAGES - 4, 4, 2),
+        "test_orders.py::test_slow[-]": (MESSAGES, 0, 0),
+        "test_orders.py::test_overtaking[-]": (MESSAGES, 0, 0),
+        NEW: (MESSAGES, 0, 0),
+        OF_EXAMPLE_ON_PULSAR: (MESSAGES, 0, 0),
     }
-    outcome = finished.documents["test_orders_are_confirmed"]["verdict"]["outcome"]
-    assert outcome == "met", finished.out
-    measured = {name: document["measurements"] for name, document in finished.documents.items()}
-    assert measured["test_slow[-]"]["latencies"]["endToEnd"]["maximum"] >= 25_000_000
-    assert measured["test_slow[-]"]["counts"]["outOfOrder"] == 0
+    outcome = on_pulsar.documents[NEW]["verdict"]["outcome"]
+    assert outcome == "met", on_pulsar.finished.out
+    slow = on_pulsar.measurements("slow[-]")
+    assert slow["latencies"]["endToEnd"]["maximum"] >= 25_000_000
+    assert slow["counts"]["outOfOrder"] == 0
     # A subscription of its own gets each topic in the same order.
-    confirmed = (project.path / "confirmed.txt").read_bytes().split()
-    assert measured["test_overtaking[-]"]["counts"]["outOfOrder"] == late(confirmed) > 0
+    confirmed = (on_pulsar.folder / "confirmed.txt").read_bytes().split()
+    assert on_pulsar.counts("overtaking[-]")["outOfOrder"] == late(confirmed) > 0
 
 
-@pytest.mark.slow
-def test_the_load_test_on_pulsar_starts_broker_and_service(project: Project) -> None:
+def test_the_load_test_on_pulsar_starts_broker_and_service(on_pulsar: Session) -> None:
     """As the README of the example says, with a shorter load."""
-    require_jars(pulsar_jars.PULSAR)
-    shutil.copytree(EXAMPLE, project.path, dirs_exist_ok=True)
-    options = [f"--load-set={key}={value}" for key, value in BUSY.items()]
-    tests = "loadtests/test_orders_pulsar.py"
-    finished = project.run(tests, "-n2", "--load-broker-mode", "process", *options)
-    assert finished.ret == 0, finished.out
-    counts = finished.documents["test_orders_are_confirmed"]["measurements"]["counts"]
-    assert (counts["sent"], counts["received"]) == (2000, 2000)
+    assert on_pulsar.ending(OF_EXAMPLE_ON_PULSAR) == set(), on_pulsar.finished.out
+    counts = on_pulsar.documents[OF_EXAMPLE_ON_PULSAR]["measurements"]["counts"]
+    assert (counts["sent"], counts["received"]) == (MESSAGES, MESSAGES)
