@@ -6,11 +6,12 @@ It has the request, the facts, the running broker, and the error for an unavaila
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pytest_loadtest.errors import TargetError, UsageError
+from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import with_version
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ ROLE: Final = "loadtest"
 """The role of the run's clients at a broker with security."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BrokerRequest:
     """A request for a broker.
 
@@ -60,7 +61,7 @@ class BrokerRequest:
     nodes: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BrokerFacts:
     """A target's description for the report.
 
@@ -127,7 +128,7 @@ class BrokerFacts:
         return f"{with_version(self.name, self.version)} ({self.mode}, {self.url}{subscribers})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Restart:
     """A restart, or an end, of the target or of one process of a cluster, by the test's body."""
 

@@ -6,7 +6,6 @@ They have the extensions that strict verifiers require (RFC 5280, 4.2.1; Python'
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Self
@@ -17,6 +16,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from pytest_loadtest.values.records import immutable, record
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -26,7 +27,7 @@ EARLIER: Final = timedelta(days=1)  # clocks differ
 LASTS: Final = timedelta(days=365)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class KeyPair:
     """The PEM files of a certificate and its private key.
 
@@ -108,7 +109,7 @@ class Authority:
         return files
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeysOfRun:
     """The files that a broker and its clients are configured with.
 

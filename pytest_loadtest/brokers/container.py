@@ -11,7 +11,7 @@ A remote engine has to publish them on every address of its machine; terminal an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
@@ -20,13 +20,14 @@ from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_po
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kind_of_broker, load_reference
 from pytest_loadtest.values.addresses import is_loopback
+from pytest_loadtest.values.records import record
 
 START_SECONDS = 120.0
 HERE = "127.0.0.1"
 CONF = "LOADTEST_CONF"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ContainerPlan:
     """One container: its command and its addresses.
 
@@ -44,7 +45,7 @@ class ContainerPlan:
     admin_url: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ContainerRecipe:
     """The recipe for running one broker in a container.
 

@@ -14,12 +14,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ Debian 13 does not have it.
 REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest doctor --fix"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Java:
     """A java binary and its version, as it writes it: ``17.0.15``, ``1.8.0_392``."""
 
@@ -165,7 +165,7 @@ def cache_root() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "pytest-loadtest"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Jars:
     """The jars on one broker's class path.
 
@@ -364,7 +364,7 @@ def from_archive(archive: Path | None) -> list[str]:
 FIX: Final = "python -m pytest_loadtest doctor --fix"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MachineNeed:
     """One thing that brokers of a kind need.
 

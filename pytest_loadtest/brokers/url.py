@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ from pytest_loadtest.brokers.base import (
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.kinds.registry import kind_of, load_reference
 from pytest_loadtest.values.addresses import check_address, masked
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from pytest_loadtest.brokers.starting import Progress
@@ -30,7 +30,7 @@ PROBE_EVERY = 5.0  # s between two probes: each is a connection that the target 
 GONE_AFTER = 10.0  # s of refused connections: a restart of the target may be part of the test
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Endpoint:
     """One host and port of an address."""
 

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from pytest_loadtest.plan.auto import AUTO_LOAD
 from pytest_loadtest.report.document import read_document
 from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ def measurable_rows() -> dict[str, dict[str, Any]]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PerMessage:
     """The CPU ns per message of sender, receiver and broker."""
 

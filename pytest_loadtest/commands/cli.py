@@ -576,13 +576,14 @@ def _init(options: argparse.Namespace) -> int:
     starter.write_starter(options.folder, files, _print_line)
     place = "" if options.folder == Path() else f"cd {options.folder} && "
     broker = "" if options.broker is None else " --load-broker-mode process"
-    _print_line(f"next: {place}pytest -n 2{broker}")
+    starter.show_next(f"{place}pytest -n 2{broker}", _print_line)
     return OK
 
 
 def _suite(options: argparse.Namespace) -> int:
     starter.copy_suite(options.name, options.folder)
-    _print_line(f"next: pytest {options.folder} -n 2 --load-broker-mode process")
+    command = f"pytest {options.folder} -n 2 --load-broker-mode process"
+    starter.show_next(command, _print_line)
     return OK
 
 

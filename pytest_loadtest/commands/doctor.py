@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from pytest_loadtest.kinds.registry import able, kinds, load_reference
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.values.quantities import format_size
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ HOSTS = Path("/etc/hosts")
 HOSTS_LINE = "127.0.0.1 localhost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Inventory:
     """The relevant facts about this machine. None: missing or unknown."""
 

@@ -9,7 +9,7 @@ import json
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ from pytest_loadtest.values.quantities import (
     format_duration,
     format_size,
 )
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.values.wording import counted
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ BUSY: Final = 0.9
 """Cores of the sending process. Python cannot use more of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HostRow:
     """A row of the table, or a part of one.
 

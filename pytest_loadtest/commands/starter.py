@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.profile.files import shipped
 
 if TYPE_CHECKING:
@@ -149,3 +150,11 @@ def copy_suite(name: str, folder: Path) -> None:
         raise UsageError(f"{folder} exists: name a new folder") from None
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def show_next(command: str, show: Callable[[str], None]) -> None:
+    """Show the command to run next, and the one before it without which Spark starts slowly."""
+    archive = java_process.path()
+    if archive is None or not archive.is_file():
+        show("once: pytest-loadtest doctor --fix lets Spark start in a third of the time")
+    show(f"next: {command}")

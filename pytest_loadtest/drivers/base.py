@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_chec
 from pytest_loadtest.message.carried import body_tokens
 from pytest_loadtest.message.route import IN_BODY
 from pytest_loadtest.message.token import TokenReader
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ NO_ANSWER: Final = "no answer"
 """These words are in the reason why a client is not connected if the target does not answer it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TargetAddress:
     """The addresses of the broker under test.
 
@@ -59,7 +60,7 @@ class TargetAddress:
     started: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DriverContext:
     """The arguments of a driver.
 
@@ -109,7 +110,7 @@ class DriverContext:
         return body_tokens(self.received_place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TelemetryContext:
     """The arguments of a class that reads a broker's own counters.
 
@@ -136,7 +137,7 @@ class TelemetryContext:
     route: Route | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DrainingRun:
     """A run that has sent everything.
 
@@ -167,7 +168,7 @@ class Undelivered(NamedTuple):
     handed_over: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LiveRun:
     """A run in progress.
 
@@ -219,7 +220,7 @@ class Burst:
         return len(self.row)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Acks:
     """Answers to messages sent, for any of the worker's streams, in any order.
 
@@ -238,7 +239,7 @@ class Acks:
     resends: NDArray[np.uint8] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Received:
     """Copies of messages that the worker's consumers received.
 
@@ -293,7 +294,7 @@ class TopicNames(NamedTuple):
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DriverFacts:
     """The setup of the client, for plan and report.
 

@@ -8,12 +8,12 @@ controller sends. Both sides dispatch by the type of a message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pytest_loadtest.fleet.service_request import ServiceStarted
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -209,7 +209,7 @@ class RunStep:
         return (type(self),)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClaimShares(RunStep):
     """The first step: the workers want their shares of the load.
 
@@ -221,7 +221,7 @@ class ClaimShares(RunStep):
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TargetPrepared(RunStep):
     """Topics exist.
 
@@ -232,7 +232,7 @@ class TargetPrepared(RunStep):
     facts: tuple[DriverFacts, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClientsMade(RunStep):
     """A profile with a rate of connections: the clients can begin to connect.
 
@@ -249,7 +249,7 @@ class ClientsMade(RunStep):
         return (type(self), self.clients, self.workload)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ConsumersConnected(RunStep):
     """All consumers of the worker are connected.
 
@@ -260,7 +260,7 @@ class ConsumersConnected(RunStep):
     location: WorkerLocation
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class PhaseDone(RunStep):
     """The worker has finished a phase, or has connected its producers and can begin the first one.
 
@@ -282,7 +282,7 @@ class PhaseDone(RunStep):
         return (type(self), self.number)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClientsClosed(RunStep):
     """All clients of the worker are closed. :param facts: of each workload's driver."""
 
@@ -290,7 +290,7 @@ class ClientsClosed(RunStep):
     facts: tuple[DriverFacts, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AwaitVerdict(RunStep):
     """The last step: nothing is left to do."""
 
@@ -300,33 +300,33 @@ class AwaitVerdict(RunStep):
 # The answers to the steps.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Shares:
     """A worker's share of each workload; answers :class:`ClaimShares`."""
 
     assignments: tuple[WorkloadAssignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Continue:
     """Nothing but the permission to go on; answers :class:`TargetPrepared`."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ConnectFrom:
     """The instant from which paced connections count, ns; answers :class:`ClientsMade`."""
 
     instant: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SampleHost:
     """The workers to sample on this host, or None; answers :class:`ConsumersConnected`."""
 
     sampling: HostSampling | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NextPhases:
     """The next phase of each workload, None for one that has none now; answers :class:`PhaseDone`.
 
@@ -336,7 +336,7 @@ class NextPhases:
     phases: tuple[StartPhase | None, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CleanUp:
     """The permission to delete what the run has made on the target; answers :class:`ClientsClosed`.
 
@@ -346,7 +346,7 @@ class CleanUp:
     is_silent: bool
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Result:
     """The result of the run for the lead, None for the others; answers :class:`AwaitVerdict`."""
 
@@ -361,21 +361,21 @@ StepAnswer = (
 # What a worker sends about one run.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Arrive:
     """The worker has reached the test, and waits for its role."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Again:
     """The lead runs its test again: a rerun, which is a run of its own."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Meet:
     """The worker has reached the meeting of a step."""
 
@@ -383,14 +383,14 @@ class Meet:
     step: RunStep
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StoresSamples:
     """The worker is still storing its samples, and makes progress."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ReportProgress:
     """The counts of one workload on this worker, a few times a second while it drives load."""
 
@@ -398,7 +398,7 @@ class ReportProgress:
     progress: Progress
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Command:
     """A request of the test's body.
 
@@ -410,7 +410,7 @@ class Command:
     argument: Any
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Failed:
     """The worker cannot continue."""
 
@@ -418,14 +418,14 @@ class Failed:
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Finished:
     """The lead has finished the test, with its reruns."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SamplePart:
     """A part of a sample file of another host.
 
@@ -445,14 +445,14 @@ RunMessage = Arrive | Again | Meet | StoresSamples | ReportProgress | Command | 
 # What a worker sends about the session.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LoadItems:
     """The indexes of the load tests among the collected ones."""
 
     indexes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class LeadsTest:
     """The worker leads the test.
 
@@ -463,14 +463,14 @@ class LeadsTest:
     description: Any
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class UsageFound:
     """A usage error that the worker found while tests were collected."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HostFiles:
     """The machine of a worker on another host, and the hashes of the files that it would run."""
 
@@ -478,7 +478,7 @@ class HostFiles:
     hashes: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClockRead:
     """The host's clock, ns. :param number: that of the question."""
 
@@ -492,7 +492,7 @@ WorkerMessage = RunMessage | SamplePart | LoadItems | LeadsTest | UsageFound | H
 # What the controller sends about one run.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class TakeRole:
     """The worker takes part in the run. :param lead: it leads."""
 
@@ -500,14 +500,14 @@ class TakeRole:
     lead: bool
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Release:
     """The worker is not needed in the run, or no longer."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Answer:
     """The answer to a step, once all workers have reached its meeting.
 
@@ -519,7 +519,7 @@ class Answer:
     answer: StepAnswer
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EndPhase:
     """The phase of a workload is over: its drain has ended."""
 
@@ -528,7 +528,7 @@ class EndPhase:
     phase: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ChangeLoad:
     """A change that all workers apply at one instant of the phase."""
 
@@ -538,7 +538,7 @@ class ChangeLoad:
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CommandAnswer:
     """The answer to a :class:`Command`; an error is raised in the test's body."""
 
@@ -546,7 +546,7 @@ class CommandAnswer:
     answer: Any
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AbortRun:
     """The run is given up."""
 
@@ -557,14 +557,14 @@ class AbortRun:
 # What the controller sends about the session.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ReadClock:
     """A question for the time of the host's clock."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SessionClosed:
     """The controller has gone away, or the connection to it: the end marker of the channel."""
 

@@ -9,7 +9,7 @@ process, under the rendezvous' lock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.messages import (
@@ -18,6 +18,7 @@ from pytest_loadtest.fleet.messages import (
     RunStep,
     StepAnswer,
 )
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from pytest_loadtest.fleet.drain import Drain
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # Events that are no message of a worker.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Gather:
     """A worker arrived or is gone.
 
@@ -39,26 +40,26 @@ class Gather:
     stopping: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StartAgain:
     """A rerun begins. :param members: those of the attempt before that are left."""
 
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Superseded:
     """A rerun of this run has begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WorkerLost:
     """A worker is gone."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Answered:
     """The controller's answers to a step, by rank.
 
@@ -69,26 +70,26 @@ class Answered:
     drains: Mapping[str, Drain] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AnswerFailed:
     """The controller has no answers to a step."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Conclude:
     """The controller has judged the run."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class GiveUp:
     """The run cannot continue, for a reason outside of its workers."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Tick:
     """Time has passed."""
 
@@ -110,7 +111,7 @@ Event = (
 # What the shell has to do.
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Send:
     """Send a message to a worker."""
 
@@ -118,7 +119,7 @@ class Send:
     message: ControllerMessage
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class FindAnswers:
     """Ask the run controller for the answers to a step, in a thread of its own.
 
@@ -128,14 +129,14 @@ class FindAnswers:
     brought: tuple[RunStep, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ShowProgress:
     """Tell the run controller about new progress of a workload."""
 
     workload: str
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class CarryOut:
     """Let the run controller carry out a command of a worker's test."""
 
@@ -143,19 +144,19 @@ class CarryOut:
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NoteGivenUp:
     """Tell the run controller that the run is given up."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class NoteEnded:
     """Tell the run controller that the run has ended: nothing asks for its results any more."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Kill:
     """End a worker that no longer answers: the next test would wait for it without limit."""
 

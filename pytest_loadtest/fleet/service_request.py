@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from pytest_loadtest.values.addresses import masked_text
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 STOP_SERVICES: Final = "stop services"
 """The command that ends the services of a run; its answer is this text too."""
@@ -63,7 +62,7 @@ class Service:
     log: Path
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ServiceStarted:
     """The service is ready; answers :class:`~pytest_loadtest.fleet.setup_steps.StartService`."""
 

@@ -7,16 +7,16 @@ A test whose fixtures use neither ``load_target`` nor ``load_service`` has none 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from pytest_loadtest.fleet.messages import RunStep
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from pytest_loadtest.fleet.service_request import ServiceRequest
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class StartService(RunStep):
     """A service is to be started, once for all workers."""
 
@@ -34,7 +34,7 @@ class StartService(RunStep):
         return (type(self), self.request)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class BeginLoad(RunStep):
     """The fixtures are set up: the load can begin. :class:`~.messages.Continue` answers."""
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Final
 
 from pytest_loadtest.errors import NoData, UsageError, WorkerError
@@ -68,6 +67,7 @@ from pytest_loadtest.fleet.run_states import (
 )
 from pytest_loadtest.fleet.setup_steps import different_steps
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import immutable
 
 Effects = Iterator[Effect]
 """What an action has to have done outside of the run, in this order."""
@@ -391,7 +391,7 @@ def _blame(worker: str, error: Exception) -> Exception:
     return error if is_named else type(error)(f"worker {worker}: {error}")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Transition:
     """One cell of the table. :param leads_to: the states in which the action can end."""
 

@@ -11,14 +11,16 @@ measures this machine's.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Self
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cost:
     """CPU time of a message that is alone in its batch, and of a payload byte, both in ns.
 

@@ -14,8 +14,10 @@ settings model; see :class:`~pytest_loadtest.profile.client.ClientSettings`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.kinds.costs import Cost
@@ -24,7 +26,7 @@ Reference = str
 """``"module:attribute"``, imported at its first use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Client:
     """A client of the broker.
 
@@ -51,7 +53,7 @@ class Client:
     envelopes: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scheme:
     """A URL scheme.
 
@@ -64,7 +66,7 @@ class Scheme:
     admin: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CostRow:
     """A shipped cost.
 
@@ -76,7 +78,7 @@ class CostRow:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BrokerStart:
     """A broker that a run can start itself.
 
@@ -103,7 +105,7 @@ class BrokerStart:
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class MessageLimit:
     """The largest message that the broker accepts.
 
@@ -116,7 +118,7 @@ class MessageLimit:
     overhead: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DriverKind:
     """One kind of broker.
 

@@ -10,13 +10,14 @@ independent of how messages are cut into bursts, and the state of a stream is on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.message.streams import stream_column
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ def subkeys(key: int, indexes: Streams) -> NDArray[np.uint64]:
     return draw_each(np.full(len(numbers), key & MASK64, np.uint64), numbers)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class WeightedChoice:
     """A weighted choice by Walker's alias method, in integers: slots of equal width, each split
     between two choices.

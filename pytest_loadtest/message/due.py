@@ -9,7 +9,7 @@ envelope and no sample has to carry it (docs/decisions/018).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 # not the module: functions travel to executors, modules do not
 from pytest_loadtest.message.draws import draw_each, subkey
 from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,7 @@ _DELAY_DRAWS: Final = 1 << 41
 _READINGS: Final = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Delays:
     """The delays of the messages of one phase.
 

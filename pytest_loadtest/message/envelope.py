@@ -13,10 +13,11 @@ byte or two bits passes as whole (a test tries all of it); other damage passes o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
+
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +137,7 @@ def _fits(words: Words) -> Mask:
     return fits
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Heads:
     """The columns of envelopes that were read; all but ``kind`` are valid only where it is OURS.
 

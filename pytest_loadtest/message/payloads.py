@@ -23,6 +23,7 @@ from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.message.template import Filler, JsonShape
 from pytest_loadtest.values.quantities import parse_size
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ _HEAD: Final = np.dtype("V32")
 _32 = np.uint64(32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Bucket:
     """A range of sizes, [low, high) bytes of whole payload, with its relative weight; the name is
     the profile's key.
@@ -69,7 +70,7 @@ def parse_range(text: str) -> tuple[int, int]:
     return low, high
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Filling:
     """The content of bodies."""
 

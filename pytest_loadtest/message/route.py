@@ -4,7 +4,6 @@ to, to those that consumers read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -71,7 +70,7 @@ def parse_place(text: str) -> EnvelopePlace:
     raise ValueError(f"{text!r} is no place of an envelope: write json:/meta/ref, or {others}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Route:
     """The topics of a route, and where its messages have their envelopes.
 

@@ -11,14 +11,15 @@ section 2.8). For the probability ``exp(-L)`` that is ``t = b·L/3 + sqrt((b·L/
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from pytest_loadtest.values.records import record
 
 CERTAINTY: Final = 12 * math.log(10)
 """L: a bound is wrong once in 10¹² times."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SizeMix:
     """The sizes of messages, bytes.
 

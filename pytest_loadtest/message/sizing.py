@@ -5,12 +5,12 @@ of ranges.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +132,7 @@ class SizeLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Range:
     """The sizes from ``low`` up to, but without, ``high``, with their weight."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from dataclasses import dataclass
 from operator import mod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +21,7 @@ from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.token import PREFIX, TOKEN, encode_tokens, field_at
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ PADDING: Final = "padding"
 """The member of a message's JSON object that fills it to its size."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class JsonShape:
     """The JSON object of a message without a template: the token's field, and padding.
 

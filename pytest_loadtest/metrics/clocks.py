@@ -26,14 +26,14 @@ after it, and Spark's workers correct the times of rows by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ ROUNDING: Final = 2
 """ns: clocks are read in whole ns."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ClockExchange:
     """One question and its answer.
 
@@ -180,7 +180,7 @@ def _column(exchanges: Sequence[ClockExchange], name: str) -> NDArray[np.int64]:
     return np.array([getattr(exchange, name) for exchange in exchanges], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Bounds:
     """Bounds on the distance of the host's clock from a line, ns, by exchange.
 

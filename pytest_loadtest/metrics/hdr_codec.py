@@ -12,11 +12,11 @@ import base64
 import math
 import struct
 import zlib
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ _LONGEST = 56
 MAX_DIGITS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class HdrCounts:
     """The content of an encoded histogram.
 

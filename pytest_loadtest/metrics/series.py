@@ -14,7 +14,6 @@ seven bits (at most 0.4 % off), as nearest ranks within that second's exact mini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,6 +22,7 @@ from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
 from pytest_loadtest.metrics.time_slices import block_seconds, over_time
 from pytest_loadtest.values.quantities import MICROSECOND, SECOND
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +128,7 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
 QUIET: Final = SECOND
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Recovery:
     """The recovery of a load after a disturbance of its target; times in ns.
 

@@ -8,13 +8,12 @@ The controller calls this after the load, with the marks that Spark's workers co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from pytest_loadtest.values.fields import Count  # noqa: TC001 - results documents look it up
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +26,7 @@ NAMED: Final = 10
 BY_CHANCE: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SilentPair:
     """A subscription that got nothing of its topic."""
 
@@ -37,7 +36,7 @@ class SilentPair:
     """index within the topic"""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class SilentStream:
     """A stream of which nothing arrived."""
 

@@ -80,7 +80,7 @@ streams in :mod:`pytest_loadtest.metrics.silent`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -111,6 +111,7 @@ from pytest_loadtest.metrics.sliced_counts import (
 )
 from pytest_loadtest.metrics.tapped import tapped_rows
 from pytest_loadtest.values.quantities import MICROSECOND
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,7 +127,7 @@ LOST_RANGES: Final = 10_000
 Columns = Mapping[str, "NDArray[np.int64]"]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Deliveries:
     """Columns with one entry per planned delivery, at
     ``subscription × offered + number of the message``.

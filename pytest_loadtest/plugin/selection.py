@@ -7,13 +7,14 @@ anything is started, and all are reported together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
@@ -31,7 +32,7 @@ _MAPPINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LoadMark:
     """The arguments of ``@pytest.mark.load``.
 

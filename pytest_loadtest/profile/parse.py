@@ -10,7 +10,6 @@ Profiles are read when tests are collected, in every process, and by commands.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -29,6 +28,7 @@ from pytest_loadtest.profile.merge import (
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import read_profile
 from pytest_loadtest.profile.presence import presence
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.abort import Abort
 from pytest_loadtest.verdict.objectives import Slo
 
@@ -46,7 +46,7 @@ _YAML = {"units": "named"}
 Interpreted = tuple[Profile | None, list[Problem]]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Readers:
     """Functions that read what a profile only names; each raises ``UsageError``.
 
@@ -113,7 +113,7 @@ def interpret(document: Document, readers: Readers) -> Interpreted:
     return (None if problems else profile), problems
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Part:
     """A profile without workloads, or one workload with the keys that it shares.
 

@@ -24,6 +24,7 @@ from pytest_loadtest.profile.secrets import (
     shown_scalar,
     shown_text,
 )
+from pytest_loadtest.values.records import immutable
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
@@ -33,7 +34,7 @@ _TEXT_TAGS = ("str", "timestamp", "value", "merge")
 """Tags of values that are text: a date is only text in a profile."""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Place:
     """The place of a key or a value, 1-based, and the text of a scalar without secrets."""
 

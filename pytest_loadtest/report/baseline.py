@@ -6,7 +6,6 @@ It is in a file, in a folder, or the newest comparable one that was met.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +14,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, differences
 from pytest_loadtest.report.document import read_document
 from pytest_loadtest.report.find_results import RESULTS, results_below
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ With the newest alone, six steps of 9 % pass a bound of 10 %.
 Identity = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Baseline:
     """The baseline that ``--load-baseline`` names.
 

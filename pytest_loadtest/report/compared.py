@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import baseline
 from pytest_loadtest.report.comparison import compare_runs, comparison_lines
 from pytest_loadtest.report.document import json_members
 from pytest_loadtest.report.sections import mark, scale_of, titled
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.objectives import Slo
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.verdict_section import ComparisonSection
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Compared:
     """One test's two runs.
 

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Cell:
     """A cell with an outcome or a link.
 

@@ -6,15 +6,16 @@ The controller compares it with the messages that workers report, while load run
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.size_mix import SizeMix
     from pytest_loadtest.schedule.pacing import Pacer
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class DueMessages:
     """The messages of a phase by the instant at which they are due.
 

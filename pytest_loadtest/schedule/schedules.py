@@ -14,13 +14,13 @@ that wait for a full window.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pytest_loadtest.schedule.stream_order import RoundRobin
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _AHEAD: Final = 8192
 _MOST_PASSED: Final = 8192
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Rows:
     """Consecutive rows.
 
@@ -56,7 +56,7 @@ class Rows:
     payload: NDArray[np.uint16]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Drawing:
     """The choice of payloads for messages.
 

@@ -4,18 +4,19 @@ with their own kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import total_ordering
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND, SECOND, format_rate
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.values.wording import distance, exact, format_value, pair
 
 _OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 @total_ordering
-@dataclass(frozen=True, slots=True)
+@immutable
 class Duration:
     """A duration.
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+
+from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ STREAM: Final = (1 << 32) - 1  # mask of the stream in ``producer``
 _COPY_BELOW: Final = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Batch:
     """Columns of one length.
 

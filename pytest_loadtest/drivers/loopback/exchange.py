@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -39,6 +38,7 @@ from pytest_loadtest.drivers.loopback.faults import (
 )
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.values.quantities import MILLISECOND
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.wire import frames
 from pytest_loadtest.wire.frames import Frame, FrameError, Kind
 
@@ -459,7 +459,7 @@ class SubscriptionTable:
         return self._routes
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class _Routes:
     """The way from a topic to its subscriptions, and from these to their consumers.
 

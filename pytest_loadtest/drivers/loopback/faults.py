@@ -30,7 +30,7 @@ its inputs, from 0, over all streams of a run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,6 +38,7 @@ import numpy as np
 from pytest_loadtest.drivers.loopback.batch import Batch, join_batches
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, parse_duration
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +58,7 @@ _DURATIONS: Final = ("delay", "stall_at", "stall_duration", "service_slow_by")
 _SERVICE: Final = "service_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Faults:
     """The settings of a relay.
 

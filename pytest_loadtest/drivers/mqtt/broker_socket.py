@@ -20,6 +20,7 @@ from pytest_loadtest.drivers.tls_stream import TlsStream
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.plan.needs import EACH_SOURCE
 from pytest_loadtest.values.addresses import check_address
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ class EndpointHistory:
     answered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BrokerEndpoint:
     """A broker's address.
 

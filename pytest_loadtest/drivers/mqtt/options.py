@@ -5,7 +5,6 @@ A broker's CONNACK is checked against the options here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
@@ -14,6 +13,7 @@ from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
 from pytest_loadtest.message.token import TOKEN
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.records import record
 from pytest_loadtest.wire.mqtt.fields import LONGEST, encode_properties
 from pytest_loadtest.wire.mqtt.packets import V5, V311
 
@@ -47,7 +47,7 @@ _LARGEST: Final = LONGEST + 5
 _HEADER: Final = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClientOptions:
     """The options of all clients of a driver. Times are in seconds.
 

@@ -7,12 +7,13 @@ below the broker's data, which a restart keeps and the end of the run deletes.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers.base import ROLE, described
 from pytest_loadtest.drivers.mqtt.settings import Tls
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _LEAST: Final = {"TLSv1.2": "tlsv1.2", "TLSv1.3": "tlsv1.3"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TlsListener:
     """The settings of a TLS listener and of its clients.
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ class TopicRate(NamedTuple):
         return self.rate > 0 or self.throughput > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SplitLimits:
     """The broker's limits for a bundle.
 
@@ -278,7 +279,7 @@ class Bundle(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Ring:
     """The bundles of a namespace. :param boundaries: ascending, both ends included."""
 

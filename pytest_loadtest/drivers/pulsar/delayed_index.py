@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.broker import GIVEN
 from pytest_loadtest.drivers.pulsar.settings import DEFAULT_TICK, TICK
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_count, format_size
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from pytest_loadtest.message.due import Delays
@@ -51,7 +51,7 @@ _CONTAINER_HEAD: Final = 8  # bytes: key, cardinality, offset
 JAVA_OBJECTS: Final = 590
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BucketIndex:
     """The memory of one index in time buckets.
 
@@ -161,7 +161,7 @@ def index_of_random_delays(messages: int, range_ms: float, bits: int) -> BucketI
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlannedIndex:
     """The memory of all indexes when most messages are pending.
 

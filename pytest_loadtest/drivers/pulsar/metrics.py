@@ -14,12 +14,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from pytest_loadtest.values.quantities import MICROSECOND, MILLISECOND
+from pytest_loadtest.values.records import immutable
 
 OF_TOPICS: Final = (
     "pulsar_in_messages_total",
@@ -104,7 +104,7 @@ _SET_TO_ZERO: Final = frozenset({"pulsar_publish_rate_limit_times"})
 Series = Mapping[str, Mapping[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Scraped:
     """The values of one answer.
 

@@ -12,11 +12,12 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.drivers.pulsar.settings import Authentication
+from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ _PROVIDERS: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvi
 _PLUGINS: Final = "org.apache.pulsar.client.impl.auth.Authentication"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Secured:
     """The security settings of a broker and its clients.
 

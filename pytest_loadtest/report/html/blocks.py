@@ -5,12 +5,12 @@ The template selects them by ``block``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pytest_loadtest.report.sections import Absences
 from pytest_loadtest.report.tables import Table
-from pytest_loadtest.values.records import record
+from pytest_loadtest.values.records import immutable, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ NOT_MEASURED: Final = "not measured"
 ON_PAGE: Final = Absences(NOT_MEASURED, "never began", "not applicable", "nothing")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Paragraph:
     """A paragraph. :param kind: ``absent``, ``warning`` or an outcome."""
 
@@ -31,7 +31,7 @@ class Paragraph:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Flow:
     """The way of the messages of a run, with the counts of those that went wrong.
 
@@ -43,7 +43,7 @@ class Flow:
     routed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Listing:
     """A list of sentences under a title."""
 
@@ -52,7 +52,7 @@ class Listing:
     items: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Verbatim:
     """Lines that are aligned already. :param title: their description for screen readers."""
 
@@ -61,7 +61,7 @@ class Verbatim:
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Fold:
     """Blocks that are shown on demand."""
 
@@ -70,7 +70,7 @@ class Fold:
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class ChartFigure:
     """The place of a chart; its title and summary are shown without scripts, too.
 
@@ -86,7 +86,7 @@ class ChartFigure:
 Block = Table | Paragraph | Flow | Listing | Verbatim | Fold | ChartFigure
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Chapter:
     """:param name: its id on the page."""
 

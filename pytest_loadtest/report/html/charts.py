@@ -6,7 +6,6 @@ Times on an axis are seconds, latencies ns.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
@@ -14,6 +13,7 @@ from pytest_loadtest.report.hdr import latency_distribution, percentile_at, perc
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.report.sections import known_of
 from pytest_loadtest.values.quantities import format_duration
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.values.wording import format_value
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Chart = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Axis:
     """An axis of a chart.
 
@@ -51,7 +51,7 @@ TIME: Final = Axis("time since the start of the measured phase", "s")
 LATENCY: Final = Axis("end-to-end latency", "ns", "log")
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Line:
     """A line of a chart.
 

@@ -10,10 +10,10 @@ handled as in ``ConsumerImpl.processMessageChunk`` of Pulsar's clients).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.wire.pulsar.entries import chunk_of
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -32,7 +32,7 @@ class GiveUpReason(Enum):
     EXPIRED = "the chunks after it did not arrive in time"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Assembled(Generic[T]):
     """A whole message.
 

@@ -12,12 +12,12 @@ written without protobuf, for speed.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
+from pytest_loadtest.values.records import immutable
 from pytest_loadtest.wire.pulsar.api_pb2 import MessageMetadata
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
 
@@ -96,7 +96,7 @@ def property_value(metadata: MessageMetadata | SingleMessageMetadata, name: str)
     return b""
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class EntrySealer:
     """The common part of all entries of one producer at one partition."""
 

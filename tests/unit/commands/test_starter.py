@@ -17,6 +17,7 @@ from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.registry import kinds
+from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.plan.plan import profile_pool
 
 if TYPE_CHECKING:
@@ -215,3 +216,19 @@ def test_a_comment_that_cannot_be_written_fails_the_job(ci: str, tmp_path: Path)
         done = post(ci, api, tmp_path)
     assert done.returncode != 0
     assert "403" in done.stderr
+
+
+def test_the_archive_of_spark_is_named_until_it_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the command to run next."""
+    archive = tmp_path / "spark.jsa"
+    monkeypatch.setattr(java_process, "path", lambda: archive)
+    once = "once: pytest-loadtest doctor --fix lets Spark start in a third of the time"
+    for there in (False, True):
+        if there:
+            archive.touch()
+        assert cli.main(["suite", "pulsar", str(tmp_path / f"suite-{there}")]) == cli.OK
+        *before, following = capsys.readouterr().out.splitlines()
+        assert following.startswith("next: pytest ")
+        assert (once in before) is not there
