@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from cached_jars import require_jars
+from mosquitto_versions import names_takeovers
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
@@ -626,11 +627,11 @@ def test_a_lower_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> 
 def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
     """A client thrown out by another one with its id is dialled again, and the facts say so, also after close.
 
-    Artemis tells a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
+    Artemis and mosquitto 2.1 tell a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
     """
     ctx = context(
         broker.facts.url,
-        settings(protocolVersion="3.1.1" if broker.facts.name == "Artemis" else "5"),
+        settings(protocolVersion="3.1.1" if names_takeovers(broker.facts) else "5"),
         run="twice",
     )
     driver = make_driver(ctx)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from mosquitto_versions import kept_messages
 from paho.mqtt import client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
@@ -32,10 +33,15 @@ IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's m
 
 
 def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path: Path) -> None:
-    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive; mosquitto counts 3 980 as dropped, and the others as held until they arrive."""
+    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive (mosquitto 2.1: 1 040); it counts the rest as dropped, and the others as held until they arrive.
+
+    What mosquitto 2.1 holds is not known, as its sources were not read.
+    """
     request = brokers.BrokerRequest(kind="mqtt", mode="process", folder=tmp_path / "mosquitto")
     broker = brokers.start(request, lambda _: None)
     try:
+        kept = kept_messages(broker.facts, QUEUED, IN_FLIGHT)
+        held = Undelivered if kept == QUEUED + IN_FLIGHT else lambda _: None
         settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
         with rig(
             Subject(
@@ -47,22 +53,20 @@ def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path
             r.until(lambda: r.acked == SENT, "all acknowledged")
             assert all((acks.status == Status.ACKED).all() for acks in r.acks)
             assert r.copies == 0
-            assert (
-                _dropped(broker.facts.url, SENT - IN_FLIGHT - QUEUED) == SENT - IN_FLIGHT - QUEUED
-            )
+            assert _dropped(broker.facts.url, SENT - kept) == SENT - kept
             run = DrainingRun(
                 target=TargetAddress(url=broker.facts.url),
                 settings=settings,
                 run="any",
                 topology=r.topology,
             )
-            assert mosquitto_undelivered(run) == Undelivered(IN_FLIGHT + QUEUED)
+            assert mosquitto_undelivered(run) == held(kept)
             r.driver.resume(r.places)
-            r.until(lambda: r.copies >= IN_FLIGHT + QUEUED, "what the broker kept is delivered")
+            r.until(lambda: r.copies >= kept, "what the broker kept is delivered")
             r.send(1, first=SENT)  # behind it nothing of the others can come
-            r.until(lambda: r.copies > IN_FLIGHT + QUEUED, "the message behind is delivered")
-            assert r.heads(0).seq.tolist() == [*range(IN_FLIGHT + QUEUED), SENT]
-            assert mosquitto_undelivered(run) == Undelivered(0)
+            r.until(lambda: r.copies > kept, "the message behind is delivered")
+            assert r.heads(0).seq.tolist() == [*range(kept), SENT]
+            assert mosquitto_undelivered(run) == held(0)
     finally:
         broker.stop()
 
