@@ -183,7 +183,9 @@ def test_a_restart_that_is_impossible_or_fails_is_reported(on_mosquitto: Finishe
     and the next test gets another one."""
     run = on_mosquitto
     assert run.outcomes == {"passed": 3, "error": 1}
-    assert "no_such_option" in run.case("test_no_return").find("error").get("message", "")  # type: ignore[union-attr]
+    error = run.case("test_no_return").find("error")
+    assert error is not None
+    assert "no_such_option" in f"{error.get('message')}{error.text}"
     (broken,) = restarts(run, "test_no_return")
     assert (broken["ready"], broken["readyAt"]) == (None, None)
     assert not restarts(run, "test_not_this_one")
