@@ -145,7 +145,7 @@ def test_messages_without_a_subscription_are_counted(tmp_path: Path, driver: Any
 
 @both
 def test_two_runs_with_the_same_client_ids_end_with_the_cause(tmp_path: Path, driver: Any) -> None:
-    """mosquitto 2.0 ends the earlier connection without a reason; the first run to count ten of them names the client id."""
+    """mosquitto 2.0.11 ends the earlier connection without a reason; the first run to count ten of them names the client id."""
     with started(tmp_path) as broker:
         said = r"stream 0: the broker ended 10 connections in a row .*client id 'lt-p0' in use"
         if names_takeovers(broker.facts):

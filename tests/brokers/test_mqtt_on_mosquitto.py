@@ -627,7 +627,7 @@ def test_a_lower_receive_maximum_of_the_broker_is_the_window(tmp_path: Path) -> 
 def test_a_lost_connection_is_told(broker: brokers.Broker) -> None:
     """A client thrown out by another one with its id is dialled again, and the facts say so, also after close.
 
-    Artemis and mosquitto 2.1 tell a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
+    Artemis and mosquitto 2.0.21 tell a client of MQTT 5 why it is thrown out, as the standard wants it, and then it is not dialled again.
     """
     ctx = context(
         broker.facts.url,

@@ -33,7 +33,7 @@ IN_FLIGHT, QUEUED = 20, 1_000  # the subscriber's Receive Maximum; mosquitto's m
 
 
 def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path: Path) -> None:
-    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive (mosquitto 2.1: 1 040); it counts the rest as dropped, and the others as held until they arrive.
+    """Of 5 000 acknowledged messages at QoS 1 the first 1 020 arrive (mosquitto 2.0.21: 1 040); it counts the rest as dropped, and the others as held until they arrive.
 
     What mosquitto 2.1 holds is not known, as its sources were not read.
     """
@@ -41,7 +41,7 @@ def test_a_sleeping_subscriber_loses_exactly_what_its_queue_cannot_hold(tmp_path
     broker = brokers.start(request, lambda _: None)
     try:
         kept = kept_messages(broker.facts, QUEUED, IN_FLIGHT)
-        held = Undelivered if kept == QUEUED + IN_FLIGHT else lambda _: None
+        held = Undelivered if str(broker.facts.version).startswith("2.0.") else lambda _: None
         settings = MqttSettings.model_validate({"receiveMaximum": IN_FLIGHT})
         with rig(
             Subject(
