@@ -93,6 +93,12 @@ class Finished:
         (case,) = [case for case in self.junit if case.get("name") == name]
         return case
 
+    def ending(self, name: str) -> str:
+        """Return how a test ended by JUnit: ``passed``, ``failure``, ``error`` or ``skipped``."""
+        ends = {child.tag for child in self.case(name)} & {"failure", "error", "skipped"}
+        (end,) = ends or {"passed"}
+        return end
+
     def properties(self, name: str) -> dict[str, str]:
         """Return the JUnit properties of a test."""
         return {p.get("name", ""): p.get("value", "") for p in self.case(name).iter("property")}

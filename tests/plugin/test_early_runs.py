@@ -219,12 +219,7 @@ def starts(project: Project, mark: str) -> list[str]:
 
 def outcomes(finished: Finished, tests: Iterable[str]) -> Counter[str]:
     """Return how many of some tests passed, failed, were errors or were skipped."""
-    ends = ("failure", "error", "skipped")
-    counts: Counter[str] = Counter()
-    for test in tests:
-        tags = [child.tag for child in finished.case(test) if child.tag in ends]
-        counts.update(tags or ["passed"])
-    return counts
+    return Counter(finished.ending(test) for test in tests)
 
 
 def error(finished: Finished, test: str) -> str:

@@ -58,12 +58,13 @@ def has_time_namespaces() -> bool:
     """Whether this process may make hosts."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
-    return (
-        subprocess.run(
-            [*UNSHARE.format(offset=1).split(), "true"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    return can_be_made(UNSHARE)
+
+
+def can_be_made(host: str) -> bool:
+    """Return whether the command of a host works here."""
+    command = [*host.format(offset=1).split(), "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 pytestmark = pytest.mark.skipif(
@@ -218,8 +219,7 @@ def own_processes_are_possible() -> bool:
 
     A root folder that is no mount point, as in chroot, keeps unshare from mounting another /proc.
     """
-    command = [*OWN_PROCESSES.format(offset=1).split(), "true"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return can_be_made(OWN_PROCESSES)
 
 
 @pytest.fixture(scope="module")
@@ -268,14 +268,6 @@ def asymmetric(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return Session(project, run)
 
 
-def outcome(run: Finished, test: str) -> str:
-    """Return how a test ended: ``passed``, ``failure``, ``error`` or ``skipped``."""
-    (word,) = {child.tag for child in run.case(test)} & {"failure", "error", "skipped"} or {
-        "passed"
-    }
-    return word
-
-
 def clocks(project: Project, test: str) -> dict[str, Any]:
     """What ``run.json`` says of the clocks of a test's run."""
     (folder,) = [folder for folder in project.runs() if test in str(folder)]
@@ -313,7 +305,7 @@ def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_
     if not own_processes_are_possible():
         pytest.skip("no host with processes of its own can be made here")
     project, run = disturbed
-    assert outcome(run, "test_busy") == "passed"
+    assert run.ending("test_busy") == "passed"
     document = run.documents["test_busy"]
     section = document["bottleneck"]
     assert [host["name"] for host in section["hosts"]] == ["h1", "h2"]
@@ -341,7 +333,7 @@ def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_
 def test_an_asymmetric_path_is_covered_by_the_stated_error(asymmetric: Session) -> None:
     """Answers of one host come 20 ms late: the offset is wrong by about 10 ms, and so much is said."""
     project, run = asymmetric
-    assert outcome(run, "test_plain") == "passed"
+    assert run.ending("test_plain") == "passed"
     fit = clocks(project, "test_plain")["h2-1"]["fit"]
     assert fit["error"] >= 10_000_000
     assert abs(fit["line"]["offset"] + 10_000_000_000) <= fit["error"]
@@ -455,7 +447,7 @@ def test_a_host_that_does_not_answer_ends_the_session(far_apart: Project) -> Non
 def test_all_hosts_share_one_service_on_the_machine_of_the_controller(far: Session) -> None:
     """Its process has the controller's clock; it is gone at the end, like everything of the project."""
     project, run = far
-    assert outcome(run, "test_served") == "passed", run.out
+    assert run.ending("test_served") == "passed", run.out
     (start,) = (project.path / "starts").read_text().splitlines()
     pid, now = start.split()
     assert float(now) < time.monotonic()  # that of h1 is a day ahead
@@ -494,7 +486,7 @@ def test_a_delivery_within_one_host_has_no_error_of_clocks(asymmetric: Session) 
     """Answers of one host come 20 ms late. The relay's delay of 25 ms is known to 10 ms only, but exactly if consumers are paired."""
     project, run = asymmetric
     assert run.outcomes == {"passed": 2, "error": 1}
-    assert (outcome(run, "test_apart"), outcome(run, "test_paired")) == ("error", "passed")
+    assert (run.ending("test_apart"), run.ending("test_paired")) == ("error", "passed")
     assert "differ by less than the error of the clocks between hosts" in run.out
     apart, paired = (run.documents[f"test_{name}"] for name in ("apart", "paired"))
     assert paired["measurements"]["withinHosts"] == {

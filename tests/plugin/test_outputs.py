@@ -169,7 +169,7 @@ def write_tests(project: Project, broker: str, options: Mapping[str, tuple[str, 
 def ended(finished: Finished, name: str) -> tuple[int, dict[str, Any]]:
     """Return exit status and results of a load test."""
     test = f"test_{name}"
-    return status_of(finished.case(test)), finished.documents[test]
+    return status_of(finished, test), finished.documents[test]
 
 
 def counts_of(document: dict[str, dict[str, dict[str, int]]]) -> tuple[int, ...]:

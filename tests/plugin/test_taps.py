@@ -143,7 +143,7 @@ def parts_of(finished: Finished, test: str, deliveries: int = SENT) -> dict[str,
 
 def test_a_tap_on_the_loopback_sees_inputs_that_the_service_loses(finished: Finished) -> None:
     """Two subscriptions, two workers: what is lost, doubled and late is counted as without a tap."""
-    assert status_of(finished.case("test_loopback")) == FAILED
+    assert status_of(finished, "test_loopback") == FAILED
     document = finished.documents["test_loopback"]
     counts = document["measurements"]["counts"]
     names = ("sent", "received", "lost", "duplicates", "foreign")
@@ -166,13 +166,13 @@ def test_a_slow_service_on_mosquitto_is_told_from_its_broker(
     finished: Finished, client: str
 ) -> None:
     test = f"test_{client}"
-    assert status_of(finished.case(test)) == 0
+    assert status_of(finished, test) == 0
     assert parts_of(finished, test)["afterTap"]["mean"] >= 25 * MILLISECOND
 
 
 @needs_mosquitto
 def test_a_slow_broker_on_mosquitto_is_told_from_the_service(finished: Finished) -> None:
-    assert status_of(finished.case("test_slow_broker")) == 0
+    assert status_of(finished, "test_slow_broker") == 0
     parts = parts_of(finished, "test_slow_broker")
     assert parts["toTap"]["minimum"] >= 50 * MILLISECOND
     assert parts["pastTap"]["minimum"] >= 100 * MILLISECOND
@@ -181,7 +181,7 @@ def test_a_slow_broker_on_mosquitto_is_told_from_the_service(finished: Finished)
 @needs_mosquitto
 def test_a_tap_leaves_durable_sessions_alone(finished: Finished) -> None:
     """The run's consumers continue their sessions, which have the client ids of the profile."""
-    assert status_of(finished.case("test_durable")) == 0
+    assert status_of(finished, "test_durable") == 0
     parts_of(finished, "test_durable")
 
 
