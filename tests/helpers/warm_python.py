@@ -273,8 +273,9 @@ def _become(asked: Asked, descriptors: Sequence[int]) -> Callable[[], None]:
         Path("/proc/self/comm").write_text(process_name(name), encoding="ascii")
     paths = asked.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[0:1] = [asked.folder, *filter(None, paths)]
-    # The end of a load unfreezes all objects. Those of the server remain frozen here, or each collection would walk them.
-    gc.unfreeze = lambda: None  # type: ignore[assignment]
+    # The end of a load would unfreeze the objects of the server too, and each later collection would walk them.
+    # What the load does not freeze either is freed as in a process that started cold.
+    gc.freeze = gc.unfreeze = lambda: None  # type: ignore[assignment]
     _start_workers_warm()
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w", 1, "utf-8", closefd=False)
     sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, "utf-8", closefd=False)
