@@ -73,8 +73,12 @@ class ServiceProcess:
                 raise TargetError(f"service {self.name} was stopped before it was ready")
             return serves([ready]) if isinstance(ready, int) else output.has(ready)
 
+        missing = f"its output has no {ready!r}"
+        if isinstance(ready, int):
+            missing = f"nothing listens on port {ready}"
+        missing += "; load_service(…, timeout=…) gives it more time"
         name = f"service {self.name}"
-        wait_ready(self._child, is_ready, name, timeout / SECOND, progress)
+        wait_ready(self._child, is_ready, name, timeout / SECOND, progress, missing)
 
     def death(self) -> str | None:
         """Return how it ended by itself, with the last lines of its log; None while it runs and

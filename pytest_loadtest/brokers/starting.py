@@ -116,10 +116,16 @@ class PortTakenError(TargetError):
 
 
 def wait_ready(
-    running: Starting, ready: Callable[[], bool], name: str, seconds: float, progress: Progress
+    running: Starting,
+    ready: Callable[[], bool],
+    name: str,
+    seconds: float,
+    progress: Progress,
+    missing: str = "",
 ) -> float:
     """Wait until ``ready()`` returns True. Abandons the broker on every error. :returns: seconds.
 
+    :param missing: what has not come after ``seconds``, and the remedy, for the error.
     :raises PortTakenError: the broker found its port in use.
     :raises TargetError: the broker ended, or was not ready in time; with the last lines of its log.
     """
@@ -131,7 +137,8 @@ def wait_ready(
             if failure is not None:
                 raise _start_error(f"{name} did not start: {failure}", running)
             if now - start > seconds:
-                raise _start_error(f"{name} was not ready after {seconds:.0f} s", running)
+                late = f"{name} was not ready after {seconds:.0f} s"
+                raise _start_error(f"{late}: {missing}" if missing else late, running)
             if now - reported >= HEARTBEAT:
                 reported = now
                 progress(f"starting {name}: {now - start:.0f} s")

@@ -220,10 +220,13 @@ def _retype(given: object, written: str, kind: str) -> str:
         return f'quote it: "{written}"' if written else ""
     if isinstance(given, Mapping | list | bool) or not kind.startswith(("int", "float")):
         return "write true or false" if kind.startswith("bool") else ""
+    digits = written.replace("_", "").replace(",", "").strip()
     try:
-        number = Decimal(written.replace("_", "").replace(",", "").strip())
+        number = Decimal(digits.removesuffix("%"))
     except InvalidOperation:
         return ""
+    if digits.endswith("%"):
+        number /= 100
     if not number.is_finite() or abs(number.adjusted()) > 18:
         return ""
     if number == number.to_integral_value():

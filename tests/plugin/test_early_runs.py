@@ -85,7 +85,7 @@ def test_{name}(load, {name}): ...
     }.items()
 )
 REASONS = {
-    "silent": "service service.py was not ready after 2 s",
+    "silent": "service service.py was not ready after 2 s: its output has no 'ready'; load_service(…, timeout=…)",
     "absent": "could not run no-such-program: FileNotFoundError",
     "gone": "service service.py did not start: exited with status 3, log ",
     "no_admin": "{admin_url}: the target loopback://",

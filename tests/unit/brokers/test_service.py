@@ -11,6 +11,7 @@ import pytest
 
 from pytest_loadtest.brokers.process import has_ended
 from pytest_loadtest.brokers.service import ServiceProcess, _Output
+from pytest_loadtest.brokers.starting import free_ports
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.values.quantities import SECOND
 
@@ -79,6 +80,16 @@ def test_a_service_that_is_stopped_while_it_starts_is_not_waited_for(tmp_path: P
     service.stop()
     with pytest.raises(TargetError, match=r"service s\.py was stopped before it was ready"):
         service.wait("ready", 60 * SECOND, print)
+
+
+def test_a_service_that_is_not_ready_in_time_is_told_what_did_not_come(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    missing = {"hello": "its output has no 'hello'", port: f"nothing listens on port {port}"}
+    service = start(tmp_path, "import time; time.sleep(1000)")
+    for ready, message in missing.items():
+        late = rf"service s\.py was not ready after 0 s: {message}; load_service\(…, timeout=…\)"
+        with pytest.raises(TargetError, match=late):
+            service.wait(ready, 0, print)
 
 
 def test_a_command_that_cannot_be_run_is_a_usage_error(tmp_path: Path) -> None:
