@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.route import EnvelopePlace
     from pytest_loadtest.plan.phases import Phase
     from pytest_loadtest.schedule.pacing import Pacer
+    from pytest_loadtest.schedule.topology import Topology
 
     Columns = dict[str, NDArray[Any]]
 
@@ -125,6 +126,7 @@ class Inbox:
     :param bounds: latencies in ns; ``counts.beyond_bounds`` has the number of copies that took
         longer than each.
     :param place: the place of their envelopes.
+    :param topology: of a run whose messages a service may send to another topic of the run.
     """
 
     def __init__(
@@ -136,8 +138,10 @@ class Inbox:
         ordered: bool,
         bounds: Sequence[int] = (),
         place: EnvelopePlace = IN_BODY,
+        topology: Topology | None = None,
     ) -> None:
         self._place = place
+        self._topology = topology
         self._strays = KeptMessages(place)
         self._sizes = None if pool is None else SizeCheck(pool)
         self.counts = ReceiveCounts(beyond_bounds=[0] * len(bounds))
@@ -283,9 +287,9 @@ class Inbox:
         if current is not None:
             columns = {name: column[current] for name, column in columns.items()}
             order = order[current]
-        self.counts.received += len(order)
         if not len(order):
             return None
+        self.counts.received += len(order) - self._misplaced(columns)
         self._complete(columns, order)
         if np.count_nonzero(columns["flags"]):
             flags = columns["flags"]
@@ -298,6 +302,18 @@ class Inbox:
         # joins again begins a new order.
         columns["consumer"] = self._consumers.take(columns["consumer"])
         return columns
+
+    def _misplaced(self, columns: Columns) -> int:
+        """Return the number of messages that a service sent to another topic of the run.
+
+        They are no deliveries, so the drain must not end because of them.
+        """
+        if self._topology is None:
+            return 0
+        consumer = self._consumers.take(columns["consumer"])
+        topic = self._topology.topic_of_consumer(consumer)
+        sent_to = self._topology.topic_of_stream(columns["stream"])
+        return int(np.count_nonzero(topic != sent_to))
 
     def _current(self, received: Received, heads: Heads) -> NDArray[np.bool_] | None:
         """Return a mask of the rows of this run and phase, None if all are.

@@ -81,6 +81,7 @@ class Engine:
             ordered=setup.ordered,
             bounds=setup.bounds,
             place=setup.received or IN_BODY,
+            topology=None if setup.received is None else setup.topology,
         )
         self.inbox.timely = TimelyCounts(setup.timely_bounds, setup.timely_seconds)
         self.consumers = Consumers(

@@ -246,8 +246,9 @@ class Measurements:
     :param rate: offered msg/s.
     :param subscriptions: per topic.
     :param outputs: the deliveries due for each message on each subscription.
-    :param answered: deliveries of acknowledged messages that came, if a service chooses which
-        messages have an output; otherwise None.
+    :param answered: deliveries of acknowledged messages that came to each subscription, or of a
+        broadcast to all of them together, if a service chooses which messages have an output;
+        otherwise None.
     :param tapped: the run has a tap on the input of a service.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind
@@ -276,6 +277,8 @@ class Measurements:
     :param forgotten: reconnections of MQTT producers to a broker that had forgotten their session;
         None: unknown.
     :param silent: topics and streams of which nothing arrived; None if unknown or not applicable.
+    :param unheard: subscriptions that got nothing of a topic with messages due, by whatever reason:
+        those of ``silent``, and those for which a service may have chosen nothing.
     :param lost: ranges of lost messages, at most 10 000; ``counts.lost`` is exact.
     :param pauses_known: the pauses of all workers are recorded, so latencies are also counted
         without the generator's own delays, under the names of
@@ -316,10 +319,11 @@ class Measurements:
     delayed_index: DelayedIndex | None = None
     forgotten: int | None = None
     silent: Silent | None = None
+    unheard: int = 0
     pauses_known: bool = False
     offering: tuple[OfferedWindow, ...] = ()
     outputs: int = 1
-    answered: int | None = None
+    answered: tuple[int, ...] | None = None
     tapped: bool = False
     strays: tuple[Stray, ...] = ()
 
@@ -407,7 +411,7 @@ class Measurements:
                 complete = self.latencies[kind].n if kind in self.latencies else 0
                 return counted.offered - complete
             case "subscriptions":
-                return self.silent.pairs if self.silent else 0
+                return self.unheard
         return 0
 
     def unstamped(self, kind: str, part: Breakdown | None = None) -> int:

@@ -79,7 +79,10 @@ class Silent:
 
 
 def silence(
-    run: Expected, heard: NDArray[np.bool_], arrived: NDArray[np.bool_], answered: int | None
+    run: Expected,
+    heard: NDArray[np.bool_],
+    arrived: NDArray[np.bool_],
+    answered: tuple[int, ...] | None,
 ) -> Silent | None:
     """Count silent pairs and streams; None if nothing subscribes and acknowledgement is not
     applicable.
@@ -92,12 +95,9 @@ def silence(
     if not run.subscriptions and not run.publish_acks:
         return None
     # A topic or stream without messages in the phase is not silent: nothing was due.
-    messages = run.end - run.first
-    of_topics = np.zeros(run.topics, np.int64)
-    np.add.at(of_topics, run.stream_topics, messages)
-    least = 1 if answered is None else _least_certain(run, answered)
-    offered = messages >= least
-    due = of_topics >= least
+    least = 1 if answered is None else _least_certain(run, sum(answered))
+    offered = run.end - run.first >= least
+    due = _of_topics(run) >= least
     # Transposed to (topics, subscriptions): the first pairs are listed topic by topic.
     pairs = (due & ~heard).T
     streams = np.flatnonzero(offered & ~arrived)
@@ -115,6 +115,34 @@ def silence(
         first_pairs=tuple(first_pairs),
         first_streams=tuple(first_streams),
     )
+
+
+def unheard_pairs(run: Expected, heard: NDArray[np.bool_]) -> int:
+    """Return the number of subscriptions that got nothing of a topic with messages due.
+
+    :param heard: as for :func:`silence`.
+    """
+    return int(np.count_nonzero((_of_topics(run) > 0) & ~heard))
+
+
+def _of_topics(run: Expected) -> NDArray[np.int64]:
+    """Return the number of messages due of each topic."""
+    of_topics = np.zeros(run.topics, np.int64)
+    np.add.at(of_topics, run.stream_topics, run.end - run.first)
+    return of_topics
+
+
+def answered_of(run: Expected, lost: NDArray[np.int64], acked: int) -> tuple[int, ...] | None:
+    """Return ``answered`` of :class:`~pytest_loadtest.metrics.measurements.Measurements`.
+
+    :param lost: acknowledged messages without an output, by subscription.
+    """
+    if not run.selective:
+        return None
+    if run.broadcasts:
+        return (run.subscriptions * acked - int(lost.sum()),)
+    answered: list[int] = (acked - lost).tolist()
+    return tuple(answered)
 
 
 def _least_certain(run: Expected, answered: int) -> float:

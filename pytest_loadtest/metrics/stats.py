@@ -102,7 +102,7 @@ from pytest_loadtest.metrics.own_delays import (
 )
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket, ranks_of_equal
 from pytest_loadtest.metrics.signed import with_lateness
-from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
+from pytest_loadtest.metrics.silent import answered_of, heard_of, marked, silence, unheard_pairs
 from pytest_loadtest.metrics.sliced_counts import (
     by_piece,
     intervals,
@@ -165,11 +165,8 @@ def measure(
     acked = _take(sent, sent["status"] == Status.ACKED)
     out = _take(sent, sent["sent"] > 0)
 
-    # A message of another topic, or at a subscription that the run does not have, is foreign even
-    # if it is damaged.
     received = _measured(received, run)
-    misplaced = received["topic"] != run.stream_topics[received["stream"]]
-    misplaced |= ~_within(received["subscription"], run.subscriptions)
+    misplaced = _misplaced(received, run)
     damaged = ~misplaced & (received["flags"] & Flag.CORRUPT != 0)
     copies = _take(received, ~misplaced & ~damaged)
     is_first = _is_first(copies, run)
@@ -197,8 +194,11 @@ def measure(
         undue = first["flags"] & Flag.UNDUE != 0
         counts = replace(counts, out_of_due_order=int(undue.sum()))
 
-    lost = int(deliveries.lost.sum())
-    answered = run.subscriptions * counts.acked - lost if run.selective else None
+    lost = deliveries.lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
+    answered = answered_of(run, lost.sum(axis=1), counts.acked)
+    heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
+    # Without subscriptions a stream is silent if none of its messages was acknowledged.
+    arrived = copies if run.subscriptions else acked
     sliced = by_piece(kinds, run)
     counted = _counts_by_piece(sent, out, deliveries, run)
     series = by_second(sent, out, acked, (copies, first), run)
@@ -235,9 +235,16 @@ def measure(
         clocks=recorded.clocks,
         strays=recorded.strays,
         within_hosts=run.count_within_hosts(lambda: int(run.within_host(first).sum())),
-        silent=_silent(acked, copies, run, answered),
+        silent=silence(run, heard, marked(run, arrived["stream"]), answered),
+        unheard=unheard_pairs(run, heard),
         pauses_known=bool(run.pauses),
     )
+
+
+def _misplaced(received: Columns, run: Expected) -> NDArray[np.bool_]:
+    """Return a mask of messages of another topic, or subscription; damaged ones are foreign too."""
+    misplaced: NDArray[np.bool_] = received["topic"] != run.stream_topics[received["stream"]]
+    return misplaced | ~_within(received["subscription"], run.subscriptions)
 
 
 def _latencies(
@@ -520,12 +527,6 @@ def _counts(
 
 def _is_dropped(sent: Columns) -> NDArray[np.bool_]:
     return np.isin(sent["status"], NEVER_SENT)
-
-
-def _silent(acked: Columns, copies: Columns, run: Expected, answered: int | None) -> Silent | None:
-    heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
-    arrived = copies if run.subscriptions else acked
-    return silence(run, heard, marked(run, arrived["stream"]), answered)
 
 
 def _breakdown(

@@ -39,8 +39,12 @@ class Stray:
 
 
 def printable(data: bytes) -> str:
-    """Return bytes as printable ASCII characters, and escapes of Python for all others."""
-    return ascii(data)[2:-1]
+    """Return bytes as printable ASCII characters, and escapes of Python for all others, as between
+    ``b'`` and ``'``.
+    """
+    text = ascii(data)
+    # Python chooses the other quotes where an apostrophe would need an escape.
+    return text[2:-1].replace("'", r"\'") if text[1] == '"' else text[2:-1]
 
 
 def first_strays(strays: Iterable[Stray]) -> tuple[Stray, ...]:

@@ -25,7 +25,7 @@ from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measur
 from pytest_loadtest.metrics.offering import offered_windows
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
 from pytest_loadtest.metrics.signed import with_lateness
-from pytest_loadtest.metrics.silent import Silent, heard_of, marked, silence
+from pytest_loadtest.metrics.silent import answered_of, heard_of, marked, silence, unheard_pairs
 from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.metrics.time_slices import block_seconds, histograms, over_time
@@ -82,9 +82,10 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
     own_late = _counts_by_piece(run, answers.tables["own_late"])
     counted = _counts_by_piece(run, answers.pieces) | own_late
     counts = _counts(run, recorded, answers)
-    answered = None
-    if run.selective:
-        answered = run.subscriptions * counts.acked - _sum(answers.deliveries["lost"])
+    deliveries = answers.deliveries
+    lost = _sums(deliveries["subscription"], deliveries["lost"], max(run.subscriptions, 1))
+    answered = answered_of(run, lost[: run.subscriptions], counts.acked)
+    heard = _heard(run, answers)
     return Measurements(
         duration=run.duration,
         rate=run.rate,
@@ -121,7 +122,8 @@ def assemble(run: Expected, recorded: Recorded, answers: Answers) -> Measurement
         within_hosts=run.count_within_hosts(
             lambda: _sum(_where(answers.tables["seconds"], "what", t.WITHIN)["n"])
         ),
-        silent=_silent(run, answers, answered),
+        silent=silence(run, heard, _arrived(run, answers), answered),
+        unheard=unheard_pairs(run, heard),
         pauses_known=bool(run.pauses),
         offering=_offering(run, answers.tables["offers"]),
     )
@@ -277,7 +279,8 @@ def _full_windows(run: Expected, blocked: t.Table, topics: t.Table) -> FullWindo
     return full_windows(run, waited, topics["topic"], topics["n"], topics["first"], topics["last"])
 
 
-def _silent(run: Expected, answers: Answers, answered: int | None) -> Silent | None:
+def _heard(run: Expected, answers: Answers) -> NDArray[np.bool_]:
+    """Return the pairs of subscription and topic that got something."""
     deliveries = answers.deliveries
     if run.broadcasts:  # the table of deliveries has no single subscriptions
         row, bit = bits(answers.reached["mask"])
@@ -287,10 +290,15 @@ def _silent(run: Expected, answers: Answers, answered: int | None) -> Silent | N
         got = t.take(deliveries, deliveries["received"] > 0)
         topic = run.stream_topics[got["stream"]]
         subscription = got["subscription"]
+    return heard_of(run, subscription, topic)
+
+
+def _arrived(run: Expected, answers: Answers) -> NDArray[np.bool_]:
+    """Return the streams of which something came."""
+    deliveries = answers.deliveries
     # Without subscriptions a stream is silent if none of its messages was acknowledged.
     arrived = deliveries["received" if run.subscriptions else "acked"] > 0
-    streams = deliveries["stream"][arrived]
-    return silence(run, heard_of(run, subscription, topic), marked(run, streams), answered)
+    return marked(run, deliveries["stream"][arrived])
 
 
 def _by_piece(run: Expected, answers: Answers) -> dict[str, Histograms]:

@@ -39,7 +39,7 @@ from pytest_loadtest.plan.connecting import connected_in_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -298,12 +298,12 @@ def _run(described: RunFile, columns: Columns) -> Expected:
 
 def _bounds(profile: Mapping[str, Any], metric: str) -> bool:
     """Return whether a profile, or one of its stages, has an objective on a metric."""
-    sections = [profile, *(profile.get("stages") or ())]
-    bounds = [section.get("slo") or {} for section in sections]
-    for section in tuple(bounds):
-        parts = (section.get(key) for key in ("whole", "drift"))
-        bounds += [part or {} for part in (*parts, *(section.get("buckets") or {}).values())]
-    return any(metric in section for section in bounds)
+    sections = [profile, *(profile.get("stages") or ()), profile.get("scaled") or {}]
+    bounds: list[Any] = [section.get("slo") for section in sections]
+    for section in bounds:  # grows by the sections within it: whole, drift, buckets and theirs
+        if isinstance(section, Mapping):
+            bounds += section.values()
+    return any(isinstance(section, Mapping) and metric in section for section in bounds)
 
 
 def _window(described: RunFile | RunStage) -> int | None:

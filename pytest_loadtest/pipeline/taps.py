@@ -11,6 +11,7 @@ These functions are sent to the processes of Spark's workers as code, like those
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.read import SampleFile
 
     Rows = Mapping[str, NDArray[Any]]
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 TAPS: Final = "taps"
 COLUMNS: Final = {
     "received": RECEIVED_COLUMNS,
-    "tap": ("stream", "seq", "intended", "received"),
+    "tap": ("stream", "seq", "received"),
 }
 
 
@@ -68,12 +70,19 @@ class TapsOfFiles:
         yield _rows_of(parts)
 
 
+def _words_of(run: Expected) -> Words:
+    """Return words that are not cut for windows: a row of a tap has no intended time if the
+    envelope is compact.
+    """
+    return words_of(replace(run, window=None, drift=False))
+
+
 class _Part:
     """First copies and rows of taps of one part."""
 
     def __init__(self, run: Expected) -> None:
         self._run = run
-        self._words = words_of(run)
+        self._words = _words_of(run)
         self._copies = RepeatedCopies(self._words)
         self._taps: list[Rows] = []
 
@@ -121,7 +130,7 @@ def latencies_of_slots(parts: Sequence[Expected]) -> Callable[[pa.Table], pa.Tab
     def latencies_of_slot(rows: pa.Table) -> pa.Table:
         number = common(rows, "part")
         run = parts[number]
-        copies = RepeatedCopies(words_of(run))
+        copies = RepeatedCopies(_words_of(run))
         taps = []
         for name, content in zip(rows["name"].to_pylist(), unpacked(rows), strict=True):
             if name == TAPS:

@@ -19,6 +19,7 @@ from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.wording import ROUNDING, exact
 from pytest_loadtest.verdict.excuses import generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
+from pytest_loadtest.verdict.grammar import OUTPUT_SHARE, SILENT
 from pytest_loadtest.verdict.observations import KINDS, samples_needed
 from pytest_loadtest.verdict.slo import REMEDY, causes_at_target, evaluate
 from pytest_loadtest.verdict.tolerance import with_tolerances
@@ -188,11 +189,16 @@ def lost_target(verdict: Verdict, reason: str) -> Verdict:
 def _too_short(finding: Finding, measurements: Measurements) -> bool:
     """Return whether a finding has no data only because the run was too short.
 
-    Then it has too few samples, or windows.
+    Then it has too few samples, or windows; or of a service that chooses there are too few outputs
+    to decide.
     """
     objective = finding.objective
     if finding.outcome is not Outcome.NO_DATA:
         return False
+    if objective.metric == OUTPUT_SHARE:
+        return finding.samples > 0
+    if objective.metric == SILENT and measurements.selective:
+        return measurements.silent is not None
     if objective.window is not None or objective.section == "drift":
         return True
     percentile = objective.percentile

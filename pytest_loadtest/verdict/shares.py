@@ -57,19 +57,26 @@ def observe_share(
 ) -> tuple[float | None, int, str]:
     """Return the share of acknowledged messages with an output, the most that could come, and what
     it rests on; None in place of a share whose interval does not decide.
+
+    The subscriptions get the same outputs, so each must hold the bounds by itself, and they are no
+    further trials. The one that is farthest from holding them is observed.
     """
     answered = measurements.answered
     acked = measurements.counts.acked
-    if answered is None or not acked:
+    if not answered or not acked:
         return None, 0, "nothing was acknowledged, so no output was due"
-    due = acked * measurements.subscriptions
-    share = answered / due
-    # The subscriptions get the same outputs, so they are no further trials.
-    low, high = share_interval(share, acked)
-    interval = f"{format_value(low, 'ratio')} to {format_value(high, 'ratio')}"
-    basis = f"{exact(answered)} of {exact(due)} have an output; with 99 % certainty {interval}"
+    due = acked * measurements.subscriptions // len(answered)
     minimum = objective.minimum or 0.0
     maximum = 1.0 if objective.maximum is None else objective.maximum
+    middle = (minimum + maximum) / 2
+    farthest = max(range(len(answered)), key=lambda number: abs(answered[number] / due - middle))
+    share = answered[farthest] / due
+    low, high = share_interval(share, acked)
+    interval = f"{format_value(low, 'ratio')} to {format_value(high, 'ratio')}"
+    basis = f"{exact(answered[farthest])} of {exact(due)} have an output"
+    if len(answered) > 1:
+        basis += f" on subscription {farthest}"
+    basis += f"; with 99 % certainty {interval}"
 
     is_within = low >= minimum and high <= maximum
     is_outside = high < minimum or low > maximum

@@ -129,14 +129,19 @@ def generate(run: Expected, seed: int, again: float = 0.1) -> tuple[Rows, Rows]:
     return _with_others(sent, rng), _with_others(received, rng)
 
 
-def tapped(run: Expected, sent: Rows, seed: int) -> Rows:
-    """Rows of a tap: most messages once, in any order, some twice or not at all, and some before they were due."""
+def tapped(run: Expected, sent: Rows, seed: int, *, compact: bool = False) -> Rows:
+    """Rows of a tap: most messages once, in any order, some twice or not at all, and some before they were due.
+
+    :param compact: the envelopes have no intended times.
+    """
     rng = np.random.default_rng(seed)
     times = rng.choice([0, 1, 1, 1, 1, 2], len(sent["seq"]))
     rows = {name: np.repeat(sent[name], times) for name in ("stream", "seq", "intended")}
     n = len(rows["seq"])
     late = rng.lognormal(16, 3, n).astype(np.int64) - 2 * MILLISECOND
     rows["received"] = rows["intended"] + late
+    if compact:
+        rows["intended"] = np.full(n, -1)
     order = rng.permutation(n)
     return {name: column[order] for name, column in rows.items()}
 

@@ -295,7 +295,9 @@ def test_pauses_are_those_of_all_workers_or_unknown(folder: Path) -> None:
 
 def test_a_bound_on_throughput_is_found_wherever_it_is(folder: Path) -> None:
     bound = {"throughput": "99%"}
-    for slo in (bound, {"drift": bound}, {"buckets": {"64": bound}}, {"whole": bound}):
+    parts: list[dict[str, Any]] = [{"drift": bound}, {"buckets": {"64": bound}}, {"whole": bound}]
+    parts.append({"whole": {"buckets": {"64": bound}}})
+    for slo in (bound, *parts):
         replace(RunFile.read(folder), profile={"slo": slo}).write(folder)
         assert read.load_run(folder).run.bounds_throughput
     replace(RunFile.read(folder), profile={"slo": {"loss": 0}}).write(folder)
@@ -308,6 +310,7 @@ def test_a_bound_on_throughput_is_found_wherever_it_is(folder: Path) -> None:
         {"slo": {"deliveryGap": {"max": "1s"}}},
         {"slo": {"window": "1s", "whole": {"deliveryGap": {"max": "1s"}}}},
         {"stages": [{"name": "a"}, {"name": "b", "slo": {"deliveryGap": {"max": "1s"}}}]},
+        {"slo": {"loss": 0}, "scaled": {"slo": {"deliveryGap": {"max": "1s"}}}},
     ],
 )
 def test_a_bound_on_gaps_is_found_wherever_it_is(folder: Path, profile: dict[str, Any]) -> None:

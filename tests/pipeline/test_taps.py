@@ -50,7 +50,7 @@ def test_spark_equals_the_definitions(
         tapped=True,
     )
     sent, received = generate(run, seed=5)
-    rows = tapped(run, sent, 5)
+    rows = tapped(run, sent, 5, compact=True)
     folder = write_run(tmp_path / "run", run, sent, received, workers=3, taps=rows)
     found = aggregate(spark, folder)
     defined = measure(*by_worker(run, sent, received, 3), make_recorded(3), rows)
@@ -66,13 +66,20 @@ SHAPES = st.fixed_dictionaries({
 
 
 @settings(max_examples=10)
-@given(shape=SHAPES, seed=st.integers(0, 99), few=st.booleans(), nothing=st.booleans())
+@given(
+    shape=SHAPES,
+    seed=st.integers(0, 99),
+    few=st.booleans(),
+    nothing=st.booleans(),
+    compact=st.booleans(),
+)
 def test_any_tap_is_counted_as_it_is_defined(
     tmp_path_factory: pytest.TempPathFactory,
     shape: dict[str, Any],
     seed: int,
     few: bool,
     nothing: bool,
+    compact: bool,
 ) -> None:
     """What Spark's workers run, without Spark, of a run and of its stages; the other measurements are those without a tap.
 
@@ -80,7 +87,7 @@ def test_any_tap_is_counted_as_it_is_defined(
     """
     run = make_run(**shape, tapped=True)
     sent, received = generate(run, seed)
-    rows = empty("tap") if nothing else tapped(run, sent, seed)
+    rows = empty("tap") if nothing else tapped(run, sent, seed, compact=compact)
     stages = make_stages(run, seed) if len(run.first) else {}
     path = tmp_path_factory.mktemp("run") / "run"
     folder = write_run(path, run, sent, received, workers=3, chunk=90, stages=stages, taps=rows)

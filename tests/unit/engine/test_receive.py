@@ -23,6 +23,7 @@ from pytest_loadtest.message.payloads import Bucket, build_pool
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
+from pytest_loadtest.schedule.topology import Topology
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 START = 7_000 * SECOND
@@ -100,12 +101,14 @@ class Post:
         return self.received
 
 
-def inbox(before: int, *, ordered: bool = True) -> tuple[Inbox, Post]:
+def inbox(
+    before: int, *, ordered: bool = True, topology: Topology | None = None
+) -> tuple[Inbox, Post]:
     """Return the inbox of consumers 7 and 5, at places 0 and 1, in a phase after ``before``
     messages, and its driver.
     """
     post = Post()
-    made = Inbox(post, POOL, nonce=NONCE, ordered=ordered, bounds=BOUNDS)  # type: ignore[arg-type]
+    made = Inbox(post, POOL, nonce=NONCE, ordered=ordered, bounds=BOUNDS, topology=topology)  # type: ignore[arg-type]
     made.add(Joined(np.array([7], np.int32), np.array([0], np.int32)))
     made.add(Joined(np.array([5], np.int32), np.array([1], np.int32)))
     made.begin(phase(before), START)
@@ -260,6 +263,15 @@ def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
     assert (stamp + lag - longest >= begin)[inside].all()
     assert (longest == lag)[~inside | alone].all()
     assert late == np.count_nonzero(longest > lag + EXACT)
+
+
+def test_what_a_service_sent_to_another_topic_is_recorded_and_no_delivery() -> None:
+    """Consumers 7 and 5 of four for each topic read topic 1, to which stream 1 belongs and stream 0 does not."""
+    routed = Topology(topics=3, partitions=1, producers=1, subscriptions=4, consumers=1)
+    made, post = inbox(0, topology=routed)
+    rows = collected(made, post, [Copy(stream=1), Copy(stream=0, order=1), Copy(1, stream=1)], 0)
+    assert rows["stream"].tolist() == [1, 0, 1]
+    assert made.counts.received == 2
 
 
 def test_an_unknown_lag_stays_unknown() -> None:

@@ -12,6 +12,7 @@ from builders.measurements import made as measured
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.judge import conclude_run
+from pytest_loadtest.metrics.strays import Stray
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome
@@ -163,19 +164,31 @@ def test_duplicates_at_qos_2_are_judged_by_the_reported_session_losses(
 
 
 @pytest.mark.parametrize(
-    ("counts", "note"),
+    ("counts", "strays", "note"),
     [
-        ({"foreign": 7}, "7 messages on b had no envelope of this run: the service must pass it"),
-        ({}, "no message came on b: the service must have subscribed to a before the load begins"),
-        ({"received": 1}, None),
+        (
+            {"foreign": 7},
+            1,
+            "7 messages on b had no envelope of this run: the service must pass it",
+        ),
+        ({"foreign": 7}, 0, "7 messages came on the output of another topic than the input's: the"),
+        (
+            {},
+            0,
+            "no message came on b: the service must have subscribed to a before the load begins",
+        ),
+        ({"received": 1}, 0, None),
     ],
 )
 def test_a_service_that_answers_nothing_is_told_what_to_look_at(
-    counts: dict[str, int], note: str | None, tmp_path: Path
+    counts: dict[str, int], strays: int, note: str | None, tmp_path: Path
 ) -> None:
+    """Of messages without an envelope of this run workers keep the first ones, of others none."""
     profile = profiles.loads(LEAST + "route: {input: a, output: b}\n", "p.yaml")
     nothing = {"received": 0, "received_in_time": 0, "lost": 100_000}
-    _, document = conclude_run(samples(profile, tmp_path, counts={**nothing, **counts}))
+    kept = (Stray(kind="foreign", at=0, topic="b", size=1, beginning="x"),) * strays
+    made = samples(profile, tmp_path, counts={**nothing, **counts}, strays=kept)
+    _, document = conclude_run(made)
     assert [text[: len(note or "")] for text in document.notes] == ([note] if note else [])
 
 

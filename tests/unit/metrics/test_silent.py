@@ -176,11 +176,22 @@ def test_silence_is_certain_where_chance_leaves_nothing_silent_in_99_of_100_runs
     """Of 2 topics and 2 streams: 4 times 0.925**n is below 0.01 from n = 77 on."""
     run = replace(plan([messages, messages], [0, 1]), selective=True)
     share = 0.075 * 2 * messages
-    found = silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), round(share))
+    found = silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), (round(share),))
     assert found is not None
     assert found.due == due
-    assert silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), 0).due == 0
+    assert silence(run, np.ones((1, 2), np.bool_), np.ones(2, np.bool_), (0,)).due == 0
 
 
 def test_every_message_of_a_service_that_answers_all_was_due() -> None:
     assert chosen(messages=1, streams=3, every=1, dead=-1).due == 6
+
+
+def test_an_unheard_topic_is_counted_although_a_service_may_have_chosen_nothing_of_it() -> None:
+    """A fifth of the messages has an output: of the two of topic 1 there need be none, and its gap has no end all the same."""
+    run = replace(plan([500, 2], [0, 1]), selective=True)
+    copies = [(0, 0, seq) for seq in range(0, 500, 5)]
+    found = measure(sent(run), received(run, *copies), run, Recorded())
+    assert found.silent is not None
+    assert (found.silent.pairs, found.silent.pairs_due, found.unheard) == (0, 1, 1)
+    assert found.answered == (100,)
+    assert found.never_came("delivery_gap") == 1

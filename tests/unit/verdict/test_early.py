@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.metrics.silent import Silent
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.verdict.early import (
     certainly_missed,
@@ -22,7 +23,7 @@ from pytest_loadtest.verdict.early import (
     lost_target,
     lowest_rate,
 )
-from pytest_loadtest.verdict.objectives import Objective
+from pytest_loadtest.verdict.objectives import Objective, chosen_share
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import Outcome, Verdict, evaluate
 
@@ -236,6 +237,22 @@ class TestEndedEarly:
         assert [f.objective.name for f in verdict.having(Outcome.NO_DATA)] == [
             "endToEndLatency.p99",
             "drift.throughput",
+        ]
+
+    def test_the_share_and_the_silence_of_few_chosen_outputs_are_left_open(self) -> None:
+        """The whole run would have had enough of them."""
+        few = Silent(pairs=0, pairs_due=0, streams=0, streams_due=0)
+        counts = {"lost": None, "acked": 1000, "received": 210, "failed": 400}
+        verdict = evaluate_ended(
+            parse_slo({"failed": "1%", "silent": 0}, [chosen_share(0.2, 0.01)]),
+            made(counts=counts, answered=(210,), silent=few),
+            Limits(),
+            "",
+        )
+        assert verdict.outcome is Outcome.MISSED
+        assert [finding.objective.name for finding in verdict.having(Outcome.NO_DATA)] == [
+            "silent",
+            "outputShare",
         ]
 
     def test_a_run_that_ended_early_is_never_met(self) -> None:

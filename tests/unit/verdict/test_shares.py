@@ -45,14 +45,14 @@ def test_the_interval_of_a_share_contains_it(trials: int, share: float) -> None:
      (19_050, Outcome.NO_DATA), (18_000, Outcome.MISSED), (0, Outcome.MISSED), (100_000, Outcome.MISSED)],
 )  # fmt: skip
 def test_a_share_is_judged_where_its_interval_decides(answered: int, outcome: Outcome) -> None:
-    measurements = made(counts={"lost": None}, answered=answered)
+    measurements = made(counts={"lost": None}, answered=(answered,))
     verdict = evaluate([chosen_share(0.2, 0.01)], measurements, Limits())
     assert verdict.findings[0].outcome is outcome
     assert "99 % certainty" in verdict.findings[0].text
 
 
 def test_the_share_of_few_messages_is_no_data() -> None:
-    measurements = made(counts={"lost": None, "acked": 100, "received": 20}, answered=20)
+    measurements = made(counts={"lost": None, "acked": 100, "received": 20}, answered=(20,))
     finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
     assert finding.outcome is Outcome.NO_DATA
     assert "20 of 100 have an output" in finding.text
@@ -60,7 +60,7 @@ def test_the_share_of_few_messages_is_no_data() -> None:
 
 def test_nothing_received_of_a_service_that_chooses_is_never_met() -> None:
     counts = {"lost": None, "received": 0, "received_in_time": 0}
-    verdict = evaluate([chosen_share(0.005, 0.01)], made(counts=counts, answered=0), Limits())
+    verdict = evaluate([chosen_share(0.005, 0.01)], made(counts=counts, answered=(0,)), Limits())
     assert verdict.outcome is Outcome.NO_DATA
     assert verdict.reasons[0].startswith("nothing was received")
 
@@ -69,10 +69,27 @@ def test_copies_at_two_subscriptions_are_no_further_trials() -> None:
     """The same outputs go to both: twice as many deliveries prove no more."""
     counts = {"lost": None}
     for subscriptions in (1, 2):
-        answered = 20_950 * subscriptions
+        answered = (20_950,) * subscriptions
         measurements = made(counts=counts, answered=answered, subscriptions=subscriptions)
         finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
         assert finding.outcome is Outcome.NO_DATA
+
+
+@pytest.mark.parametrize(
+    ("answered", "outcome", "where"),
+    [
+        ((24_500, 16_000), Outcome.MISSED, "24 500 of 100 000 have an output on subscription 0;"),
+        ((20_000, 18_000), Outcome.MISSED, "18 000 of 100 000 have an output on subscription 1;"),
+        ((20_000, 20_400), Outcome.MET, "20 400 of 100 000 have an output on subscription 1;"),
+    ],
+)
+def test_each_subscription_has_the_share(
+    answered: tuple[int, int], outcome: Outcome, where: str
+) -> None:
+    """The same outputs go to both: a mean would hide what one of them lost."""
+    measurements = made(counts={"lost": None}, answered=answered, subscriptions=2)
+    finding = evaluate([chosen_share(0.2, 0.01)], measurements, Limits()).findings[0]
+    assert (finding.outcome, where in finding.text) == (outcome, True), finding.text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +98,7 @@ def test_copies_at_two_subscriptions_are_no_further_trials() -> None:
 def test_shares_of_outputs_are_of_those_that_came(metric: str, key: str) -> None:
     """A service answers 2000 of 100 000 and sends 500 of them twice: a quarter, and not half a percent."""
     counts = {"lost": None, "received": 2000, "received_in_time": 2000, key: 500}
-    measurements = made(counts=counts, answered=2000)
+    measurements = made(counts=counts, answered=(2000,))
     finding = evaluate(parse_slo({metric: "1%"}), measurements, Limits()).findings[0]
     assert (finding.outcome, finding.observed) == (Outcome.MISSED, 0.25)
     assert "500 of 2 000 deliveries" in finding.text
@@ -91,4 +108,4 @@ def test_damaged_outputs_of_a_service_that_chooses_are_counted_if_no_other_came(
     """All outputs were damaged: their number is known, though it is a share of nothing that came."""
     counts = {"lost": None, "received": 0, "received_in_time": 0, "corrupt": 7}
     objective = parse_slo({"corrupt": 0})[0]
-    assert observe_metric(objective, made(counts=counts, answered=0)).value == 7
+    assert observe_metric(objective, made(counts=counts, answered=(0,))).value == 7

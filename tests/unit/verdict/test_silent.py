@@ -126,7 +126,7 @@ def test_a_tolerance_shrinks_with_a_scaled_run() -> None:
 def test_silence_that_a_service_may_have_chosen_is_judged_only_if_asked_for() -> None:
     """The share is judged in any case; a bound of the profile's own that nothing decides is no data."""
     few = Silent(pairs=0, pairs_due=0, streams=0, streams_due=0)
-    run = made(counts={"lost": None, "received": 20_000}, answered=20_000, silent=few)
+    run = made(counts={"lost": None, "received": 20_000}, answered=(20_000,), silent=few)
     objectives = parse_slo({"endToEndLatency": {"p99": "100ms"}})
     assert not [
         finding

@@ -185,7 +185,7 @@ def test_pauses_of_the_generator_do_not_excuse_what_never_came() -> None:
 def test_no_bound_tolerates_a_subscription_that_received_nothing() -> None:
     """Its time without delivery has no end; the other subscriptions' gaps would be met."""
     silent = Silent(pairs=2, pairs_due=10, streams=0, streams_due=10)
-    measured = run({"lost": 2_000}, delivery_gap=spread(1, 20, 8), silent=silent)
+    measured = run({"lost": 2_000}, delivery_gap=spread(1, 20, 8), silent=silent, unheard=2)
     found = finding({"deliveryGap": MAX, "loss": "5%", "silent": 2}, measured)
     assert (
         found.text
