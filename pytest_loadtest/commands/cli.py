@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -35,6 +37,7 @@ USAGE = 2
 NO_DATA = 3
 CLOSED = 128 + signal.SIGPIPE
 """As a shell reports a program that wrote to a closed pipe."""
+INTERRUPTED = 128 + signal.SIGINT
 _WRONG = {2: "the command line is wrong, or a file or an address in it"}
 STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
     "doctor": {
@@ -78,17 +81,24 @@ _LEARN = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. :returns: its exit status. argparse itself exits with 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
     except LoadtestError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
-    except BrokenPipeError:
-        # The reader, such as head, has seen enough. Python flushes standard output once more when
-        # it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED
+    except OSError as error:
+        closed = isinstance(error, BrokenPipeError)  # the reader, such as head, has seen enough
+        if not closed:
+            print(f"error: {error}", file=sys.stderr)
+        # Python flushes standard output, unless it is closed, once more when it ends.
+        with contextlib.suppress(AttributeError, OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED if closed else USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return status
 
 
@@ -411,9 +421,7 @@ def _settings_like(path: Path | None) -> ClientSettings | None:
     """Return the driver section of a profile; None without one."""
     from pytest_loadtest import profile
 
-    if path is None:
-        return None
-    return profile.load(path).driver
+    return None if path is None else profile.load(path).driver
 
 
 def _calibrate(options: argparse.Namespace) -> int:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,6 +143,47 @@ def test_errors_have_their_status(
     monkeypatch.setattr(cli, "_doctor", fail)
     assert cli.main(["doctor"]) == status
     assert capsys.readouterr().err == "error: x\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "redirection", "status", "error"),
+    [
+        (("schema",), {}, ">/dev/full", cli.USAGE, "error: [Errno 28] No space left on device\n"),
+        (("schema",), {}, ">&-", cli.OK, ""),
+        (("schema",), {"PYTHONIOENCODING": "ascii"}, "", cli.OK, ""),
+        (("init", "ü"), {"PYTHONIOENCODING": "ascii"}, "", cli.OK, ""),
+    ],
+)
+def test_a_standard_output_that_cannot_take_a_text_is_no_missed_objective(
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    redirection: str,
+    status: int,
+    error: str,
+    tmp_path: Path,
+) -> None:
+    """Python's own status after an uncaught error is 1."""
+    command = [sys.executable, "-m", "pytest_loadtest", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (status, error)
+
+
+def test_an_interrupted_command_ends_as_a_shell_reports_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_doctor", interrupt)
+    assert cli.main(["doctor"]) == cli.INTERRUPTED == 130
+    assert capsys.readouterr().err == ""
 
 
 # --- aggregate
