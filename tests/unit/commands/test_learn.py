@@ -86,8 +86,12 @@ def test_traffic_without_messages_is_no_data(monkeypatch: pytest.MonkeyPatch) ->
     ("url", "settings", "message"),
     [
         ("pulsar://host:6650", None, "needs --admin-url, e.g. http://host:8080"),
-        ("kafka://host", None, "'kafka://host': write pulsar://host:6650"),
-        ("host:1883", None, "write pulsar://host:6650"),
+        (
+            "kafka://host",
+            None,
+            "target 'kafka://host' is not an address of a broker: write pulsar://HOST:PORT",
+        ),
+        ("host:1883", None, "write pulsar://HOST:PORT"),
         ("pulsar://host:6650", MqttSettings(), "give a profile for pulsar"),
         ("mqtt://host:1883", PulsarSettings(), "give a profile for mqtt"),
     ],
@@ -97,6 +101,27 @@ def test_the_error_for_a_wrong_address_names_a_right_one(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mqtt://host:99999",), "target 'mqtt://host:99999': Port out of range"),
+        (("mqtt://host:abc",), "target 'mqtt://host:abc': Port could not be cast"),
+        (("mqtt://[::1",), "target 'mqtt://[::1': Invalid IPv6 URL"),
+        (
+            ("pulsar://h", "--admin-url", "foo"),
+            "admin URL 'foo' is not an address of an admin REST",
+        ),
+        (("pulsar://h", "--admin-url", "http://h:abc"), "admin URL 'http://h:abc': Port could not"),
+    ],
+)
+def test_a_malformed_address_is_a_usage_error(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No broker is asked for, so it is not one that cannot be reached."""
+    assert cli.main(["learn", *arguments, "--topic", "a"]) == cli.USAGE
+    assert message in capsys.readouterr().err
 
 
 @pytest.fixture
