@@ -39,6 +39,8 @@ Debian 13 does not have it.
 """
 REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest doctor --fix"
 
+CACHE_REMEDY: Final = "set XDG_CACHE_HOME to a folder that can be written"
+
 
 @immutable
 class Java:

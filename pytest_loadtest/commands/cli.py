@@ -39,6 +39,7 @@ CLOSED = 128 + signal.SIGPIPE
 """As a shell reports a program that wrote to a closed pipe."""
 INTERRUPTED = 128 + signal.SIGINT
 _WRONG = {2: "the command line is wrong, or a file or an address in it"}
+_DONE = {0: "done", **_WRONG}
 STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
     "doctor": {
         0: "done",
@@ -46,8 +47,7 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         **_WRONG,
     },
     "calibrate": {
-        0: "done",
-        **_WRONG,
+        **_DONE,
         3: "a driver could not be measured; without --driver, none could",
     },
     "aggregate": {
@@ -56,8 +56,8 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         **_WRONG,
         3: "no data, or generator-limited: no verdict; with 1, the higher counts",
     },
-    "learn": {0: "done", **_WRONG, 3: "no message came, or the target cannot be reached"},
-    "report": {0: "done", **_WRONG},
+    "learn": {**_DONE, 3: "no message came, or the target cannot be reached"},
+    "report": _DONE,
     "compare": {
         0: "done; every bound on regression met",
         1: "a bound on regression was missed",
@@ -65,10 +65,10 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         3: "a bound could not be judged, results cannot be read, or no test is in both;"
         " with 1, the higher counts",
     },
-    "trend": {0: "done", **_WRONG},
+    "trend": _DONE,
     "init": {0: "done; files that existed were kept", **_WRONG},
-    "suite": {0: "done", **_WRONG},
-    "schema": {0: "done", **_WRONG},
+    "suite": _DONE,
+    "schema": _DONE,
 }
 """The exit statuses of each command."""
 _OUTCOMES = {"met": OK, "missed": MISSED}
@@ -436,8 +436,8 @@ def _calibrate(options: argparse.Namespace) -> int:
             failed += 1
             print(f"{key}: not measured: {error}", file=sys.stderr, flush=True)
     if measured:
-        path = calibrate.keep(measured)
-        _print_line("\n".join(["", *calibrate.table(measured), f"kept in {path}"]))
+        _print_line("\n".join(["", *calibrate.table(measured)]))
+        _print_line(f"kept in {calibrate.keep(measured)}")
     return NO_DATA if failed and (options.driver or not measured) else OK
 
 

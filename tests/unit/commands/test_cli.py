@@ -14,6 +14,7 @@ import pytest
 
 from pytest_loadtest.commands import calibrate, cli, doctor
 from pytest_loadtest.errors import GeneratorLimited, NoData, TargetError, UsageError
+from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.registry import shipped_costs
 
 COST = shipped_costs()["loopback"]
@@ -281,8 +282,23 @@ def test_calibrate_measures_the_drivers_that_have_a_broker(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "calibrate", measure)
     assert cli.main(["calibrate", *arguments]) == status
-    kept = calibrate._kept(calibrate.costs_file())
-    assert {key for key, row in kept.items() if row["produce"] == 1} == working
+    kept = planning.calibrated_costs()
+    assert {key for key, cost in kept.items() if cost.produce == 1} == working
+
+
+def test_measured_costs_that_cannot_be_kept_are_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes minutes to measure them."""
+    cache = tmp_path / "file"
+    cache.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(calibrate, "calibrate", lambda *_: COST)
+    assert cli.main(["calibrate", "--driver", "loopback"]) == cli.USAGE
+    shown = capsys.readouterr()
+    assert "\nloopback " in shown.out
+    assert f"error: cannot write {cache}/pytest-loadtest/costs-" in shown.err
+    assert ": Not a directory; set XDG_CACHE_HOME to a folder that can be written\n" in shown.err
 
 
 def test_doctor_with_a_target_needs_hosts(capsys: pytest.CaptureFixture[str]) -> None:
