@@ -135,14 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=run)
         return subparser
 
-    _add_doctor(
-        command(
-            "doctor",
-            _doctor,
-            "show what this machine has for load tests, and the effect of each missing thing",
-            _DOCTOR,
-        )
-    )
+    show = "show what this machine has for load tests, and the effect of each missing thing"
+    _add_doctor(command("doctor", _doctor, show, _DOCTOR))
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
@@ -554,28 +548,33 @@ def _compare(options: argparse.Namespace) -> int:
 def _learn(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands.learn import learn
 
-    if options.output is not None and options.output.exists():
-        raise UsageError(f"{options.output} exists already: name another file, or remove it")
-    if options.output is not None and not options.output.parent.is_dir():
-        raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
-    text = learn(
-        options.url,
-        options.topic,
-        admin_url=options.admin_url,
-        settings=_settings_like(options.like),
-        duration=options.duration,
-        most=options.messages,
-        replay=options.replay,
-        announce=lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    if options.output is None:
-        _print_line(text.rstrip("\n"))
-        return OK
+    output = options.output
+    if output is not None:
+        try:
+            output.touch(exist_ok=False)  # not after an hour of sampling
+        except OSError as error:
+            raise UsageError(f"cannot make {output}: {error.strerror}: name another file") from None
+    shown = ""
     try:
-        options.output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {options.output}: {error.strerror}") from error
-    _print_line(f"{options.output} written; read its comments before you run it")
+        shown = learn(
+            options.url,
+            options.topic,
+            admin_url=options.admin_url,
+            settings=_settings_like(options.like),
+            duration=options.duration,
+            most=options.messages,
+            replay=options.replay,
+            announce=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        if output is not None:
+            output.write_text(shown, encoding="utf-8")
+            shown = f"{output} written; read its comments before you run it\n"
+    except BaseException:
+        if output is not None:
+            output.unlink()
+        raise
+    finally:
+        print(shown, end="", flush=True)  # the profile too, if it cannot be written
     return OK
 
 

@@ -186,13 +186,56 @@ def test_an_existing_file_is_not_overwritten(
     output = tmp_path / "out.yaml"
     output.write_text("mine")
     assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
-    assert "exists already: name another file" in capsys.readouterr().err
+    assert f"{output}: File exists: name another file" in capsys.readouterr().err
     assert (
         cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")])
         == cli.USAGE
     )
-    assert ": no folder " in capsys.readouterr().err
+    assert "out.yaml: No such file or directory: name another file" in capsys.readouterr().err
     assert (output.read_text(), seen) == ("mine", [])
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_any_traffic_is_sampled(
+    seen: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file can be made in a folder of /proc, also by root."""
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", "/proc/x.yaml"]) == cli.USAGE
+    assert capsys.readouterr().err.startswith("error: cannot make /proc/x.yaml: ")
+    assert not seen
+
+
+def test_nothing_is_left_of_the_file_if_sampling_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exists while sampling."""
+    output = tmp_path / "out.yaml"
+
+    def fail(*_: object, **__: object) -> str:
+        assert output.exists()
+        raise NoData("no message")
+
+    monkeypatch.setattr(learn, "learn", fail)
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.NO_DATA
+    assert not output.exists()
+
+
+def test_a_profile_that_cannot_be_written_is_printed(
+    seen: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Such as on a disk that other programs filled meanwhile."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    output = tmp_path / "out.yaml"
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("name: x\n", "error: [Errno 28] No space left on device\n")
+    assert (len(seen), output.exists()) == (1, False)
 
 
 @pytest.mark.parametrize(
