@@ -39,6 +39,8 @@ Debian 13 does not have it.
 """
 REMEDY = f"apt-get install {DEFAULT_PACKAGE}, or python -m pytest_loadtest doctor --fix"
 
+CACHE_REMEDY: Final = "set XDG_CACHE_HOME to a folder that can be written"
+
 
 @immutable
 class Java:
@@ -161,8 +163,7 @@ _VERSION = re.compile(r"\d+(\.\d+)*[0-9A-Za-z.\-]*")
 
 def cache_root() -> Path:
     """Return ``$XDG_CACHE_HOME/pytest-loadtest``, by default below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "pytest-loadtest"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
 
 
 @immutable
@@ -194,8 +195,8 @@ class Jars:
         """Return the folder with the jars of this version; Maven runs only the first time.
 
         :raises UsageError: it is not a version.
-        :raises UnavailableError: it is not cached and Maven is missing or failed; with Maven's
-            error lines.
+        :raises UnavailableError: it is not cached, and the cache cannot be written, or Maven is
+            missing or failed; with Maven's error lines.
         """
         what = f"{self.name} {version}"
         if not _VERSION.fullmatch(version):
@@ -210,11 +211,16 @@ class Jars:
             raise UnavailableError(
                 f"{what} is not cached and there is no Maven (mvn) to fetch it", MAVEN_REMEDY
             )
-        jars.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(jars.with_name(f"{jars.name}.lock"), what, progress):
-            if not jars.is_dir():
-                progress(f"resolving {what} ({self.download}, once)")
-                _fetch(mvn, self.pom, version, jars, what, progress)
+        try:
+            jars.parent.mkdir(parents=True, exist_ok=True)
+            with _lock(jars.with_name(f"{jars.name}.lock"), what, progress):
+                if not jars.is_dir():
+                    progress(f"resolving {what} ({self.download}, once)")
+                    _fetch(mvn, self.pom, version, jars, what, progress)
+        except OSError as error:
+            raise UnavailableError(
+                f"{what} cannot be kept in {jars.parent}: {error.strerror}", CACHE_REMEDY
+            ) from error
         return jars
 
 

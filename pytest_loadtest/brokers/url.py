@@ -23,7 +23,10 @@ from pytest_loadtest.values.addresses import check_address, masked
 from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pytest_loadtest.brokers.starting import Progress
+    from pytest_loadtest.kinds import DriverKind
 
 CONNECT_SECONDS = 5.0
 PROBE_EVERY = 5.0  # s between two probes: each is a connection that the target may log
@@ -48,30 +51,54 @@ def parse_endpoints(kind: str, url: str) -> tuple[Endpoint, ...]:
 
     :raises UsageError: another scheme, no host, an invalid port, or a user or password.
     """
-    check_address(url, "target")
     ports = {name: scheme.port for name, scheme in kind_of(kind).schemes.items()}
+    return _endpoints("target", url, ports, kind_of(kind).label)
+
+
+def kind_at(url: str, among: Iterable[DriverKind]) -> DriverKind:
+    """Return the kind of broker that an address is of.
+
+    :raises UsageError: it is of none of these, or as :func:`parse_endpoints`.
+    """
+    by_scheme = {scheme: kind for kind in among for scheme in kind.target_schemes}
+    scheme = url.partition("://")[0]
+    if scheme not in by_scheme:
+        examples = ", ".join(f"{name}://HOST:PORT" for name in by_scheme)
+        raise UsageError(f"target {masked(url)!r} is not an address of a broker: write {examples}")
+    parse_endpoints(by_scheme[scheme].name, url)
+    return by_scheme[scheme]
+
+
+def check_admin_url(url: str | None) -> None:
+    """Check an address such as ``http://a:8080,b:8080``.
+
+    :raises UsageError: as :func:`parse_endpoints`.
+    """
+    if url is not None:
+        _endpoints("admin URL", url, {"http": 80, "https": 443}, "an admin REST")
+
+
+def _endpoints(what: str, url: str, ports: Mapping[str, int], of: str) -> tuple[Endpoint, ...]:
+    check_address(url, what)
+    shown = f"{what} {masked(url)!r}"
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in ports:
         schemes = " or ".join(f"{name}://" for name in ports)
-        raise UsageError(
-            f"target {masked(url)!r} is not an address of {kind_of(kind).label}:"
-            f" it begins with {schemes}"
-        )
+        raise UsageError(f"{shown} is not an address of {of}: it begins with {schemes}")
     authority = rest.partition("/")[0]
-    return tuple(_endpoint(url, scheme, host, ports[scheme]) for host in authority.split(","))
+    return tuple(_endpoint(shown, scheme, host, ports[scheme]) for host in authority.split(","))
 
 
-def _endpoint(url: str, scheme: str, text: str, default: int) -> Endpoint:
+def _endpoint(shown: str, scheme: str, text: str, default: int) -> Endpoint:
     try:
         parts = urlsplit(f"{scheme}://{text}")
         host = parts.hostname
         port = parts.port or default
     except ValueError as error:
-        raise UsageError(f"target {masked(url)!r}: {error}") from error
+        raise UsageError(f"{shown}: {error}") from error
     if not host or not port:
         raise UsageError(
-            f"target {masked(url)!r}: {'no host' if not host else 'no port'};"
-            f" write {scheme}://HOST:PORT"
+            f"{shown}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT"
         )
     return Endpoint(host, port)
 

@@ -30,8 +30,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.planning import costs_file
+from pytest_loadtest.brokers.java import CACHE_REMEDY
+from pytest_loadtest.errors import NoData, UsageError
+from pytest_loadtest.fleet.planning import calibrated_costs, costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.auto import AUTO_LOAD
@@ -224,35 +225,27 @@ def cost_of(slow: PerMessage, large: PerMessage, fast: PerMessage, shared: float
 
 
 def keep(measured: Mapping[str, Cost]) -> Path:
-    """Write the costs to the file that plans read, with the earlier costs of other drivers."""
+    """Write the costs to the file that plans read, with the earlier costs of other drivers.
+
+    :raises UsageError: it cannot be written.
+    """
     path = costs_file()
-    costs = _kept(path)
-    for key, cost in measured.items():
-        costs[key] = cost.document()
+    costs = {**calibrated_costs(), **measured}
     document = {
         "version": VERSION,
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "costs": costs,
+        "costs": {key: cost.document() for key, cost in costs.items()},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     # A plan that reads at the same time never sees half a file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-    return path
-
-
-def _kept(path: Path) -> dict[str, Any]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["costs"]
-        return {
-            key: Cost.of(row, shipped_costs()[key].shared).document()
-            for key, row in rows.items()
-            if key in shipped_costs()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; {CACHE_REMEDY}") from error
+    return path
 
 
 def table(measured: Mapping[str, Cost]) -> list[str]:

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import re
 import shutil
@@ -35,7 +37,9 @@ USAGE = 2
 NO_DATA = 3
 CLOSED = 128 + signal.SIGPIPE
 """As a shell reports a program that wrote to a closed pipe."""
+INTERRUPTED = 128 + signal.SIGINT
 _WRONG = {2: "the command line is wrong, or a file or an address in it"}
+_DONE = {0: "done", **_WRONG}
 STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
     "doctor": {
         0: "done",
@@ -43,8 +47,7 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         **_WRONG,
     },
     "calibrate": {
-        0: "done",
-        **_WRONG,
+        **_DONE,
         3: "a driver could not be measured; without --driver, none could",
     },
     "aggregate": {
@@ -53,8 +56,8 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         **_WRONG,
         3: "no data, or generator-limited: no verdict; with 1, the higher counts",
     },
-    "learn": {0: "done", **_WRONG, 3: "no message came, or the target cannot be reached"},
-    "report": {0: "done", **_WRONG},
+    "learn": {**_DONE, 3: "no message came, or the target cannot be reached"},
+    "report": _DONE,
     "compare": {
         0: "done; every bound on regression met",
         1: "a bound on regression was missed",
@@ -62,10 +65,10 @@ STATUSES: Final[Mapping[str, Mapping[int, str]]] = {
         3: "a bound could not be judged, results cannot be read, or no test is in both;"
         " with 1, the higher counts",
     },
-    "trend": {0: "done", **_WRONG},
+    "trend": _DONE,
     "init": {0: "done; files that existed were kept", **_WRONG},
-    "suite": {0: "done", **_WRONG},
-    "schema": {0: "done", **_WRONG},
+    "suite": _DONE,
+    "schema": _DONE,
 }
 """The exit statuses of each command."""
 _OUTCOMES = {"met": OK, "missed": MISSED}
@@ -78,17 +81,24 @@ _LEARN = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. :returns: its exit status. argparse itself exits with 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
     except LoadtestError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
-    except BrokenPipeError:
-        # The reader, such as head, has seen enough. Python flushes standard output once more when
-        # it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLOSED
+    except OSError as error:
+        closed = isinstance(error, BrokenPipeError)  # the reader, such as head, has seen enough
+        if not closed:
+            print(f"error: {error}", file=sys.stderr)
+        # Python flushes standard output, unless it is closed, once more when it ends.
+        with contextlib.suppress(AttributeError, OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED if closed else USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return status
 
 
@@ -125,14 +135,8 @@ def _parser() -> argparse.ArgumentParser:
         subparser.set_defaults(command=run)
         return subparser
 
-    _add_doctor(
-        command(
-            "doctor",
-            _doctor,
-            "show what this machine has for load tests, and the effect of each missing thing",
-            _DOCTOR,
-        )
-    )
+    show = "show what this machine has for load tests, and the effect of each missing thing"
+    _add_doctor(command("doctor", _doctor, show, _DOCTOR))
     measure = "measure the CPU cost of a message on this machine, for plans and --load-scale auto"
     calibrate = command("calibrate", _calibrate, measure, "\n --driver mqtt-qos1")
     calibrate.add_argument(
@@ -411,9 +415,7 @@ def _settings_like(path: Path | None) -> ClientSettings | None:
     """Return the driver section of a profile; None without one."""
     from pytest_loadtest import profile
 
-    if path is None:
-        return None
-    return profile.load(path).driver
+    return None if path is None else profile.load(path).driver
 
 
 def _calibrate(options: argparse.Namespace) -> int:
@@ -428,8 +430,8 @@ def _calibrate(options: argparse.Namespace) -> int:
             failed += 1
             print(f"{key}: not measured: {error}", file=sys.stderr, flush=True)
     if measured:
-        path = calibrate.keep(measured)
-        _print_line("\n".join(["", *calibrate.table(measured), f"kept in {path}"]))
+        _print_line("\n".join(["", *calibrate.table(measured)]))
+        _print_line(f"kept in {calibrate.keep(measured)}")
     return NO_DATA if failed and (options.driver or not measured) else OK
 
 
@@ -546,28 +548,33 @@ def _compare(options: argparse.Namespace) -> int:
 def _learn(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands.learn import learn
 
-    if options.output is not None and options.output.exists():
-        raise UsageError(f"{options.output} exists already: name another file, or remove it")
-    if options.output is not None and not options.output.parent.is_dir():
-        raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
-    text = learn(
-        options.url,
-        options.topic,
-        admin_url=options.admin_url,
-        settings=_settings_like(options.like),
-        duration=options.duration,
-        most=options.messages,
-        replay=options.replay,
-        announce=lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    if options.output is None:
-        _print_line(text.rstrip("\n"))
-        return OK
+    output = options.output
+    if output is not None:
+        try:
+            output.touch(exist_ok=False)  # not after an hour of sampling
+        except OSError as error:
+            raise UsageError(f"cannot make {output}: {error.strerror}: name another file") from None
+    shown = ""
     try:
-        options.output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {options.output}: {error.strerror}") from error
-    _print_line(f"{options.output} written; read its comments before you run it")
+        shown = learn(
+            options.url,
+            options.topic,
+            admin_url=options.admin_url,
+            settings=_settings_like(options.like),
+            duration=options.duration,
+            most=options.messages,
+            replay=options.replay,
+            announce=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        if output is not None:
+            output.write_text(shown, encoding="utf-8")
+            shown = f"{output} written; read its comments before you run it\n"
+    except BaseException:
+        if output is not None:
+            output.unlink()
+        raise
+    finally:
+        print(shown, end="", flush=True)  # the profile too, if it cannot be written
     return OK
 
 

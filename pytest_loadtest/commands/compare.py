@@ -79,7 +79,7 @@ def run_compare(options: argparse.Namespace) -> list[str]:
         print(comparison_json(compared), flush=True)
     elif options.markdown:
         # A reference such as &#8593; is the same in Markdown.
-        encoding = sys.stdout.encoding or "utf-8"
+        encoding = _encoding()
         text = comparison_markdown(compared, problems).encode(encoding, "xmlcharrefreplace")
         print(text.decode(encoding), end="", flush=True)
     else:
@@ -97,7 +97,7 @@ def run_trend(options: argparse.Namespace) -> int:
     """Print the trend. :returns: always 0."""
     trend = read_trend(options.history, options.test)
     if options.json:
-        print(json.dumps(trend, indent=1, ensure_ascii=False), flush=True)
+        print(json.dumps(trend, indent=1), flush=True)
     else:
         table = history.trend_table(trend, unicode=prints_unicode())
         print("\n".join(map(visible, table)), flush=True)
@@ -106,7 +106,12 @@ def run_trend(options: argparse.Namespace) -> int:
 
 def prints_unicode() -> bool:
     """Return True if standard output can show more than ASCII."""
-    return (sys.stdout.encoding or "").lower().startswith("utf")
+    return _encoding().lower().startswith("utf")
+
+
+def _encoding() -> str:
+    """Return the encoding of standard output, which may be closed."""
+    return str(getattr(sys.stdout, "encoding", None) or "utf-8")
 
 
 def read_trend(path: Path, test: str = "") -> list[dict[str, Any]]:

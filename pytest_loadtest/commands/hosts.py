@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.url import parse_endpoints
+from pytest_loadtest.brokers.url import check_admin_url, kind_at, parse_endpoints
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_bandwidth import Bandwidth, BandwidthRequest
@@ -21,7 +21,7 @@ from pytest_loadtest.fleet.host_process import REACH_TIMEOUT, host_command
 from pytest_loadtest.fleet.hosts import PROBE_TIMEOUT, HostFacts, hosts_of, machine_of, query_hosts
 from pytest_loadtest.kinds.registry import kinds, load_reference
 from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, fit_clock
-from pytest_loadtest.values.addresses import check_address, masked
+from pytest_loadtest.values.addresses import masked
 from pytest_loadtest.values.quantities import (
     format_bits,
     format_count,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.brokers.url import Endpoint
-    from pytest_loadtest.kinds import DriverKind
     from pytest_loadtest.profile.client import ClientSettings
     from pytest_loadtest.profile.hosts import HostEntry
 
@@ -120,7 +119,7 @@ def bandwidth_request(
     :raises UsageError: the settings are of another kind, nothing is acknowledged, or the topic
         could not be removed.
     """
-    kind = _kind_of_target(target)
+    kind = kind_at(target, kinds().values())
     if settings is None:
         settings = load_reference(kind, kind.settings)()
     if settings.name != kind.name:
@@ -138,7 +137,7 @@ def bandwidth_request(
             f"--bandwidth removes its topic by the admin REST of {kind.label}:"
             " write --admin-url http://HOST:PORT"
         )
-    check_address(admin_url, "--admin-url")
+    check_admin_url(admin_url)
     client = settings.client
     if client is None:
         client = "native" if "native" in kind.clients else next(iter(kind.clients))
@@ -219,18 +218,7 @@ def endpoints_of(target: str) -> Sequence[Endpoint]:
 
     :raises UsageError: it is not an address, or has a user or a password.
     """
-    return parse_endpoints(_kind_of_target(target).name, target)
-
-
-def _kind_of_target(target: str) -> DriverKind:
-    by_scheme = {scheme: kind for kind in kinds().values() for scheme in kind.target_schemes}
-    scheme, separator, _ = target.partition("://")
-    if not separator or scheme not in by_scheme:
-        examples = ", ".join(f"{name}://HOST:PORT" for name in by_scheme)
-        raise UsageError(
-            f"--target {masked(target)} is not the address of a broker: write {examples}"
-        )
-    return by_scheme[scheme]
+    return parse_endpoints(kind_at(target, kinds().values()).name, target)
 
 
 def _row(

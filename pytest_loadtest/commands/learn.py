@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import urlsplit
 
+from pytest_loadtest.brokers.url import check_admin_url, kind_at
 from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.kinds.registry import able, load_reference
 from pytest_loadtest.profile.observed import Seen, Source, Traffic, profile_text, summary
-from pytest_loadtest.values.addresses import check_address, masked
 from pytest_loadtest.values.quantities import SECOND, format_count, format_duration, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.kinds import DriverKind
     from pytest_loadtest.profile.client import ClientSettings
 
 MESSAGES: Final = 1_000_000
@@ -88,7 +86,7 @@ def learn(
         )
     for line in summary(traffic, at_least):
         announce(line)
-    driver = {"name": kind_at(url).name} | _written(settings)
+    driver = {"name": kind_at(url, able("observer")).name} | _written(settings)
     source = Source(
         url=url,
         admin_url=admin_url,
@@ -113,35 +111,19 @@ def open_observer(
 ) -> TopicObserver:
     """Connect to the topics.
 
-    :raises UsageError: the address contains a secret, no kind can read its topics, or ``settings``
-        are of another kind.
+    :raises UsageError: an address is malformed or contains a secret, no kind can read its topics,
+        or ``settings`` are of another kind.
     """
-    check_address(url, "URL")
-    check_address(admin_url, "--admin-url")
-    kind = kind_at(url)
+    kind = kind_at(url, able("observer"))
+    check_admin_url(admin_url)
     if settings is not None and settings.name != kind.name:
-        scheme = urlsplit(url).scheme
         raise UsageError(
-            f"the profile's driver cannot connect to {masked(url)!r}: give a profile for {scheme}"
+            f"the profile's driver cannot connect to {url!r}: give a profile for {kind.name}"
         )
     settings = settings or load_reference(kind, kind.settings)()
     make_observer = load_reference(kind, kind.observer or "")
     observer: TopicObserver = make_observer(url, topics, settings, admin_url)
     return observer
-
-
-def kind_at(url: str) -> DriverKind:
-    """Return the kind of broker at an address, if its topics can be read.
-
-    :raises UsageError: they cannot.
-    """
-    scheme = urlsplit(url).scheme
-    examples = []
-    for kind in able("observer"):
-        if scheme in kind.target_schemes:
-            return kind
-        examples += [f"{name}://host:{kind.schemes[name].port}" for name in kind.target_schemes]
-    raise UsageError(f"{masked(url)!r}: write {', '.join(examples[:-1])} or {examples[-1]}")
 
 
 def sample(

@@ -19,6 +19,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import connect_command, host_command, host_facts
 from pytest_loadtest.plan.hosts import CONTROLLER, HostShare
 from pytest_loadtest.plan.scaling import Machine
+from pytest_loadtest.profile.files import read_text
 from pytest_loadtest.profile.hosts import HostEntry, read_hosts
 from pytest_loadtest.values.records import record
 
@@ -40,7 +41,7 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
     """
     path = folder / option
     if path.is_file():
-        return read_hosts(path.read_text(encoding="utf-8"), option)
+        return read_hosts(read_text(path, "--load-hosts"), option)
     entries = [_LISTED.fullmatch(word) for word in option.split(",")]
     if option.endswith((".yaml", ".yml")) or not all(entries):
         raise UsageError(

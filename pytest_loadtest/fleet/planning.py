@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_loadtest.brokers.java import cache_root
 from pytest_loadtest.drivers import planned_facts
 from pytest_loadtest.errors import GeneratorLimited, UsageError
 from pytest_loadtest.fleet.host_process import host_facts
@@ -248,22 +249,22 @@ def costs_file() -> Path:
     """Return the file in which ``calibrate`` keeps the costs measured on this machine, one for each
     Python version.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "pytest-loadtest")
-    return cache / f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
+    name = f"costs-{platform.node()}-{sys.version_info.major}.{sys.version_info.minor}.json"
+    return cache_root() / name
 
 
 def costs() -> dict[str, Cost]:
     """Return the shipped costs, replaced by the calibrated ones of this machine."""
+    return shipped_costs() | calibrated_costs()
+
+
+def calibrated_costs() -> dict[str, Cost]:
+    """Return the calibrated costs of this machine."""
     shipped = shipped_costs()
     try:
-        calibrated = json.loads(costs_file().read_text(encoding="utf-8"))
+        rows = json.loads(costs_file().read_text(encoding="utf-8"))["costs"]
         return {
-            **shipped,
-            **{
-                key: Cost.of(row, shipped[key].shared)
-                for key, row in calibrated["costs"].items()
-                if key in shipped
-            },
+            key: Cost.of(row, shipped[key].shared) for key, row in rows.items() if key in shipped
         }
-    except (OSError, ValueError, KeyError, TypeError):
-        return shipped
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -16,7 +16,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers.base import BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import is_loopback, masked
+from pytest_loadtest.values.addresses import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
     :raises UsageError: one is no address of this kind of broker.
     """
     # On use: a session without load tests needs none of it.
-    from pytest_loadtest.brokers.url import parse_endpoints
+    from pytest_loadtest.brokers.url import check_admin_url, parse_endpoints
 
     url, admin, _ = choose_address(request, profile, options)
     kind = profile.driver.kind
@@ -105,11 +105,8 @@ def check_addresses(request: Request, profile: Profile, options: Options) -> Non
         subscribers = subscriber_url(url, profile)
         if subscribers is not None:
             parse_endpoints(kind.name, subscribers)
-    if admin is not None and kind.describe and urlsplit(admin).scheme not in ("http", "https"):
-        raise UsageError(
-            f"admin URL {masked(admin)!r} does not begin with http:// or https://: write "
-            "http://HOST:8080"
-        )
+    if kind.describe:
+        check_admin_url(admin)
 
 
 def check_security(request: Request, profile: Profile, options: Options) -> None:

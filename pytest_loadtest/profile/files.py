@@ -106,7 +106,7 @@ def load(path: Path) -> Profile:
     :raises ProfileError: it is not valid, or not UTF-8. :raises UsageError: it cannot be read.
     """
     readers = _readers(path.parent)
-    return loads(_text(path, "profile"), str(path), readers.sizes, readers.driver)
+    return loads(read_text(path, "profile"), str(path), readers.sizes, readers.driver)
 
 
 def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
@@ -114,7 +114,7 @@ def line_of(path: Path, keys: tuple[str, ...]) -> int | None:
 
     None if it does not have them.
     """
-    places = read_yaml(_text(path, "profile")).keys
+    places = read_yaml(read_text(path, "profile")).keys
     lines = [place.line for found, place in places.items() if found[-len(keys) :] == keys]
     return min(lines, default=None)
 
@@ -133,7 +133,9 @@ def override(
     :raises UsageError: the file is wrong, or an override, which the error names as
         ``@pytest.mark.load(messageSize=…)`` or ``--load-set messageSize=…``.
     """
-    return overridden(_text(path, "profile"), str(path), changes, _readers(path.parent), options)
+    return overridden(
+        read_text(path, "profile"), str(path), changes, _readers(path.parent), options
+    )
 
 
 def matrix_of(
@@ -148,7 +150,7 @@ def matrix_of(
     :raises UsageError: see :func:`load`, for any combination; or the matrix does not have what is
         chosen.
     """
-    return varied(_text(path, "profile"), str(path), _readers(path.parent), chosen)
+    return varied(read_text(path, "profile"), str(path), _readers(path.parent), chosen)
 
 
 def with_driver(profile: Profile, path: Path) -> Profile:
@@ -159,7 +161,7 @@ def with_driver(profile: Profile, path: Path) -> Profile:
     :raises ProfileError: the file is not valid.
     :raises UsageError: it cannot be read, or contradicts the profile.
     """
-    file = read_driver(_text(path, "driver file"), str(path))
+    file = read_driver(read_text(path, "driver file"), str(path))
     driver = models()[file.driver["name"]].model_validate(file.driver, context={"units": "named"})
     changes: dict[str, Any] = {"driver": driver, "not_applied": file.not_applied}
 
@@ -180,8 +182,12 @@ def with_driver(profile: Profile, path: Path) -> Profile:
     return changed
 
 
-def _text(path: Path, what: str) -> str:
-    """:raises ProfileError: not UTF-8. :raises UsageError: it cannot be read."""
+def read_text(path: Path, what: str) -> str:
+    """Read a text that a user wrote.
+
+    :param what: its name in errors: ``driver file``.
+    :raises ProfileError: not UTF-8. :raises UsageError: it cannot be read.
+    """
     data = read_limited(path, what)
     try:
         return data.decode("utf-8-sig")
@@ -204,7 +210,7 @@ def _readers(folder: Path) -> Readers:
     @cache
     def driver(name: str) -> OmbDriver:
         path = folder / name
-        return read_driver(_text(path, "driver file"), str(path))
+        return read_driver(read_text(path, "driver file"), str(path))
 
     return Readers(sizes, driver)
 
@@ -260,7 +266,7 @@ def _place_of(path: Path, key: str) -> str:
     """
     if not path.is_file():
         return str(path)
-    values = read_yaml(_text(path, "profile")).values
+    values = read_yaml(read_text(path, "profile")).values
     places = [(place.line, place.column) for at, place in values.items() if at and at[-1] == key]
     if not places:
         return str(path)

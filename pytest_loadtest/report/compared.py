@@ -121,4 +121,4 @@ def comparison_json(compared: Sequence[Compared]) -> str:
         {"name": test.name, "comparison": test.section, "regression": list(test.lines)}
         for test in compared
     ]
-    return json.dumps(tests, indent=1, ensure_ascii=False, default=json_members)
+    return json.dumps(tests, indent=1, default=json_members)

@@ -28,7 +28,7 @@ def test_plans_use_the_costs_of_a_calibration(
     monkeypatch.setattr(calibrate, "AUTO_LOAD", calibrate.AUTO_LOAD / 50)
     assert cli.main(["calibrate", "--driver", "loopback"]) == cli.OK
     cost = planning.costs()["loopback"]
-    assert cost.document() == calibrate._kept(planning.costs_file())["loopback"]
+    assert cost.document() == planning.calibrated_costs()["loopback"].document()
     assert all(math.isfinite(value) and value >= 0 for value in cost.document().values())
     assert min(cost.produce, cost.consume) > 0
     assert f"kept in {planning.costs_file()}" in capsys.readouterr().out

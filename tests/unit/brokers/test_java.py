@@ -77,6 +77,21 @@ def test_jars_are_resolved_once(runs: Path) -> None:
     assert said[-1].startswith("resolved Pulsar 4.0.0: 2 jars")
 
 
+@pytest.mark.usefixtures("runs")
+def test_a_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the variable that names another."""
+    cache = tmp_path / "file"
+    cache.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with pytest.raises(UnavailableError) as raised:
+        pulsar_jars.PULSAR.resolve("4.0.0", print)
+    folder = cache / "pytest-loadtest"
+    assert raised.value.reason == f"Pulsar 4.0.0 cannot be kept in {folder}: Not a directory"
+    assert raised.value.remedy == "set XDG_CACHE_HOME to a folder that can be written"
+
+
 def test_a_failed_resolve_leaves_no_folder_and_has_mavens_error(runs: Path) -> None:
     """A later session would use a half-filled folder."""
     with pytest.raises(UnavailableError) as raised:

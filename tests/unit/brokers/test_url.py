@@ -35,6 +35,17 @@ def test_an_address_has_one_or_more_endpoints(
     assert url.parse_endpoints(kind, address) == endpoints
 
 
+@pytest.mark.parametrize("address", [None, "http://a:8080,b", "https://[::1]/"])
+def test_an_admin_url_may_be_absent_or_have_several_hosts(address: str | None) -> None:
+    url.check_admin_url(address)
+
+
+@pytest.mark.parametrize("address", ["foo", "ftp://a", "http://", "http://a:8080,b:x", "http://[a"])
+def test_a_wrong_admin_url_is_a_usage_error(address: str) -> None:
+    with pytest.raises(UsageError, match="admin URL '"):
+        url.check_admin_url(address)
+
+
 @pytest.mark.parametrize(
     ("kind", "address"),
     [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 
 from pytest_loadtest.commands import calibrate, cli, doctor
 from pytest_loadtest.errors import GeneratorLimited, NoData, TargetError, UsageError
+from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.registry import shipped_costs
 
 COST = shipped_costs()["loopback"]
@@ -142,6 +146,47 @@ def test_errors_have_their_status(
     assert capsys.readouterr().err == "error: x\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environment", "redirection", "status", "error"),
+    [
+        (("schema",), {}, ">/dev/full", cli.USAGE, "error: [Errno 28] No space left on device\n"),
+        (("schema",), {}, ">&-", cli.OK, ""),
+        (("schema",), {"PYTHONIOENCODING": "ascii"}, "", cli.OK, ""),
+        (("init", "ü"), {"PYTHONIOENCODING": "ascii"}, "", cli.OK, ""),
+    ],
+)
+def test_a_standard_output_that_cannot_take_a_text_is_no_missed_objective(
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    redirection: str,
+    status: int,
+    error: str,
+    tmp_path: Path,
+) -> None:
+    """Python's own status after an uncaught error is 1."""
+    command = [sys.executable, "-m", "pytest_loadtest", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *command],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (status, error)
+
+
+def test_an_interrupted_command_ends_as_a_shell_reports_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_doctor", interrupt)
+    assert cli.main(["doctor"]) == cli.INTERRUPTED == 130
+    assert capsys.readouterr().err == ""
+
+
 # --- aggregate
 
 
@@ -237,8 +282,23 @@ def test_calibrate_measures_the_drivers_that_have_a_broker(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(calibrate, "calibrate", measure)
     assert cli.main(["calibrate", *arguments]) == status
-    kept = calibrate._kept(calibrate.costs_file())
-    assert {key for key, row in kept.items() if row["produce"] == 1} == working
+    kept = planning.calibrated_costs()
+    assert {key for key, cost in kept.items() if cost.produce == 1} == working
+
+
+def test_measured_costs_that_cannot_be_kept_are_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes minutes to measure them."""
+    cache = tmp_path / "file"
+    cache.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(calibrate, "calibrate", lambda *_: COST)
+    assert cli.main(["calibrate", "--driver", "loopback"]) == cli.USAGE
+    shown = capsys.readouterr()
+    assert "\nloopback " in shown.out
+    assert f"error: cannot write {cache}/pytest-loadtest/costs-" in shown.err
+    assert ": Not a directory; set XDG_CACHE_HOME to a folder that can be written\n" in shown.err
 
 
 def test_doctor_with_a_target_needs_hosts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,6 +168,26 @@ def test_a_trend_skips_lines_of_other_versions(
     assert "has no run of 'orders'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--markdown",)])
+def test_a_comparison_is_printed_on_any_standard_output(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A name may have characters that it lacks; a closed one prints nothing."""
+    now = document(facts={"test": "loadtests/test_ü.py::test"})
+    folders = [stored(tmp_path / name, now) for name in "ab"]
+    command = [sys.executable, "-m", "pytest_loadtest", "compare", *folders, *arguments]
+    for redirection, printed in (("", True), (" >&-", False)):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@"{redirection}', "sh", *command],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, bool(done.stdout)) == (cli.OK, printed), done.stderr
+        if printed and "--json" in arguments:
+            assert "ü" in json.loads(done.stdout)[0]["name"]
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """``trend FILE | head`` ended with a traceback."""
     file = tmp_path / "history.jsonl"

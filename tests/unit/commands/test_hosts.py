@@ -185,7 +185,7 @@ def test_a_bandwidth_is_compared_with_the_declared_one(
                 "--admin-url",
                 "http://me:s3cret@b",
             ],
-            "--admin-url",
+            "admin URL http://***@b",
         ),
     ],
 )

@@ -86,8 +86,12 @@ def test_traffic_without_messages_is_no_data(monkeypatch: pytest.MonkeyPatch) ->
     ("url", "settings", "message"),
     [
         ("pulsar://host:6650", None, "needs --admin-url, e.g. http://host:8080"),
-        ("kafka://host", None, "'kafka://host': write pulsar://host:6650"),
-        ("host:1883", None, "write pulsar://host:6650"),
+        (
+            "kafka://host",
+            None,
+            "target 'kafka://host' is not an address of a broker: write pulsar://HOST:PORT",
+        ),
+        ("host:1883", None, "write pulsar://HOST:PORT"),
         ("pulsar://host:6650", MqttSettings(), "give a profile for pulsar"),
         ("mqtt://host:1883", PulsarSettings(), "give a profile for mqtt"),
     ],
@@ -97,6 +101,27 @@ def test_the_error_for_a_wrong_address_names_a_right_one(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         learn.open_observer(url, ["a"], None, settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mqtt://host:99999",), "target 'mqtt://host:99999': Port out of range"),
+        (("mqtt://host:abc",), "target 'mqtt://host:abc': Port could not be cast"),
+        (("mqtt://[::1",), "target 'mqtt://[::1': Invalid IPv6 URL"),
+        (
+            ("pulsar://h", "--admin-url", "foo"),
+            "admin URL 'foo' is not an address of an admin REST",
+        ),
+        (("pulsar://h", "--admin-url", "http://h:abc"), "admin URL 'http://h:abc': Port could not"),
+    ],
+)
+def test_a_malformed_address_is_a_usage_error(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No broker is asked for, so it is not one that cannot be reached."""
+    assert cli.main(["learn", *arguments, "--topic", "a"]) == cli.USAGE
+    assert message in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -161,13 +186,56 @@ def test_an_existing_file_is_not_overwritten(
     output = tmp_path / "out.yaml"
     output.write_text("mine")
     assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
-    assert "exists already: name another file" in capsys.readouterr().err
+    assert f"{output}: File exists: name another file" in capsys.readouterr().err
     assert (
         cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(tmp_path / "no" / "out.yaml")])
         == cli.USAGE
     )
-    assert ": no folder " in capsys.readouterr().err
+    assert "out.yaml: No such file or directory: name another file" in capsys.readouterr().err
     assert (output.read_text(), seen) == ("mine", [])
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_any_traffic_is_sampled(
+    seen: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file can be made in a folder of /proc, also by root."""
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", "/proc/x.yaml"]) == cli.USAGE
+    assert capsys.readouterr().err.startswith("error: cannot make /proc/x.yaml: ")
+    assert not seen
+
+
+def test_nothing_is_left_of_the_file_if_sampling_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It exists while sampling."""
+    output = tmp_path / "out.yaml"
+
+    def fail(*_: object, **__: object) -> str:
+        assert output.exists()
+        raise NoData("no message")
+
+    monkeypatch.setattr(learn, "learn", fail)
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.NO_DATA
+    assert not output.exists()
+
+
+def test_a_profile_that_cannot_be_written_is_printed(
+    seen: list[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Such as on a disk that other programs filled meanwhile."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    output = tmp_path / "out.yaml"
+    assert cli.main(["learn", "mqtt://h", "--topic", "a", "-o", str(output)]) == cli.USAGE
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("name: x\n", "error: [Errno 28] No space left on device\n")
+    assert (len(seen), output.exists()) == (1, False)
 
 
 @pytest.mark.parametrize(

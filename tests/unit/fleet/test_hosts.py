@@ -32,6 +32,20 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         hosts_of("hosts.yaml", tmp_path)
 
 
+def test_a_file_that_is_not_utf_8_is_an_error_with_the_place(tmp_path: Path) -> None:
+    """A file that cannot be read is one, too."""
+    file = tmp_path / "hosts.yaml"
+    file.write_bytes(b"- {name: m\xfcnchen}\n")
+    with pytest.raises(
+        UsageError, match=r"hosts\.yaml:1:11: byte 0xfc is not UTF-8 \(save the file as UTF-8\)$"
+    ):
+        hosts_of("hosts.yaml", tmp_path)
+    file.unlink()
+    file.symlink_to("/proc/self/mem")
+    with pytest.raises(UsageError, match=r"--load-hosts .*hosts\.yaml cannot be read: "):
+        hosts_of("hosts.yaml", tmp_path)
+
+
 def test_a_repeated_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError,

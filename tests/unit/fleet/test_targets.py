@@ -147,7 +147,7 @@ def test_security_needs_a_broker_that_the_run_starts_as_a_process(
         ),
         (
             {"target": "pulsar://h", "admin": "pulsar://h"},
-            "admin URL 'pulsar://h' does not begin with http:// or https://: write http://HOST:8080",
+            "admin URL 'pulsar://h' is not an address of an admin REST: it begins with http:// or https://",
         ),
     ],
 )
