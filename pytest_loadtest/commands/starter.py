@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,10 +14,11 @@ from pytest_loadtest.profile.files import shipped
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-CI_FILES: Final = {"github": Path(".github/workflows/load.yml"), "gitlab": Path(".gitlab-ci.yml")}
+CI_FILES: Final = {"github": ".github/workflows/load.yml", "gitlab": ".gitlab-ci.yml"}
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_DRIVER: Final = re.compile(r"driver: \{name: (\w+)\}")
+_RELAY: Final = "loopback"
+"""The broker of the template, which needs nothing."""
 _TEST: Final = """\
 import pytest
 
@@ -60,7 +60,7 @@ load_profiles = profiles
 """
 
 
-def starter_files(broker: str | None, ci: str | None, *, service: bool = False) -> dict[Path, str]:
+def starter_files(broker: str | None, ci: str | None, *, service: bool = False) -> dict[str, str]:
     """Return path → text of the files of a new project.
 
     :param broker: the driver of its profile; None: the relay of the template, which needs nothing.
@@ -69,8 +69,8 @@ def starter_files(broker: str | None, ci: str | None, *, service: bool = False) 
     :raises UsageError: there is no service for this broker.
     """
     files = _service_files(broker) if service else _broker_files(broker)
-    files[Path("profiles/schema.json")] = schema_text("profile")
-    files[Path("pytest.ini")] = _INI
+    files["profiles/schema.json"] = schema_text("profile")
+    files["pytest.ini"] = _INI
     if ci is not None:
         files[CI_FILES[ci]] = _template(f"{ci}.yml")
     return files
@@ -80,28 +80,26 @@ def _template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _broker_files(broker: str | None) -> dict[Path, str]:
-    profile = _template("profile.yaml")
-    if broker is not None:
-        profile = _DRIVER.sub(f"driver: {{name: {broker}}}", profile)
-    return {Path("profiles/orders.yaml"): profile, Path("test_orders.py"): _TEST}
+def _broker_files(broker: str | None) -> dict[str, str]:
+    profile = _template("profile.yaml").replace(_RELAY, broker or _RELAY)
+    return {"profiles/orders.yaml": profile, "test_orders.py": _TEST}
 
 
-def _service_files(broker: str | None) -> dict[Path, str]:
+def _service_files(broker: str | None) -> dict[str, str]:
     """Return a profile with a route, its test, and the service unless the target has one."""
     known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
-    name = broker or _DRIVER.findall(_template("profile.yaml"))[0]
+    name = broker or _RELAY
     if name not in known:
         raise UsageError(
             f"no service for {name} comes with the package: choose {' or '.join(known)}"
         )
-    files = {Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml")}
+    files = {"profiles/confirmed.yaml": _template(f"service/{name}.yaml")}
     test = _TEST_OF_ROUTE
     service = shipped("services") / f"orders_{name}.py"
     if service.exists():
-        files[Path(service.name)] = service.read_text(encoding="utf-8")
+        files[service.name] = service.read_text(encoding="utf-8")
         test = _TEST_OF_SERVICE.format(service=service.name)
-    return {**files, Path("test_confirmed.py"): test}
+    return {**files, "test_confirmed.py": test}
 
 
 def schema_text(name: str) -> str:
@@ -113,7 +111,7 @@ def schema_text(name: str) -> str:
     return json.dumps(results_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_starter(folder: Path, files: Mapping[Path, str], progress: Callable[[str], None]) -> None:
+def write_starter(folder: Path, files: Mapping[str, str], progress: Callable[[str], None]) -> None:
     """Write the files, never over an existing one; say for each whether it was written.
 
     :raises UsageError: the folder cannot be written.
@@ -134,8 +132,7 @@ def write_starter(folder: Path, files: Mapping[Path, str], progress: Callable[[s
 
 def suites() -> tuple[str, ...]:
     """Return the names of the acceptance suites that come with the package."""
-    folders = [path.name for path in shipped("loadtests").iterdir() if path.is_dir()]
-    return tuple(sorted(name for name in folders if name[0] not in "._"))
+    return tuple(sorted(path.name for path in shipped("loadtests").glob("[!._]*/")))
 
 
 def copy_suite(name: str, folder: Path) -> None:
