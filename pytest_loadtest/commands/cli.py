@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         "--driver",
         metavar="ROW",
         action="append",
-        type=_row,
+        choices=shipped_costs(),
         help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated;"
         " up to a minute each",
     )
@@ -237,7 +237,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="load through a service: a profile with its route and template, the service, a test",
     )
-    parser.add_argument("--ci", choices=starter.CI_FILES, help="also write a job for this CI")
+    parser.add_argument("--ci", choices=starter.CI_FILES, help="also write its repository's CI job")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -336,15 +336,6 @@ def _add_learn(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write the profile to this new file (default: print it)",
     )
-
-
-def _row(text: str) -> str:
-    rows = shipped_costs()
-    if text not in rows:
-        raise argparse.ArgumentTypeError(
-            f"invalid choice: {text!r} (choose from {', '.join(rows)})"
-        )
-    return text
 
 
 def _duration(text: str) -> int:
@@ -572,7 +563,9 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    files = starter.starter_files(options.broker, options.ci, service=options.service)
+    files = starter.starter_files(
+        options.folder, options.broker, options.ci, service=options.service
+    )
     starter.write_starter(options.folder, files, _print_line)
     place = "" if options.folder == Path() else f"cd {options.folder} && "
     broker = "" if options.broker is None else " --load-broker-mode process"

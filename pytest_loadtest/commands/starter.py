@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -60,19 +61,29 @@ load_profiles = profiles
 """
 
 
-def starter_files(broker: str | None, ci: str | None, *, service: bool = False) -> dict[str, str]:
-    """Return path → text of the files of a new project.
+def starter_files(
+    folder: Path, broker: str | None, ci: str | None, *, service: bool = False
+) -> dict[str, str]:
+    """Return path → text of the files of a new project; paths are relative to its folder.
+
+    The path of the CI's file is absolute: a CI reads only that in the root of the git work tree.
 
     :param broker: the driver of its profile; None: the relay of the template, which needs nothing.
     :param ci: a key of :data:`CI_FILES`; None: no file.
     :param service: the load goes through a service of the user's.
-    :raises UsageError: there is no service for this broker.
+    :raises UsageError: there is no service for this broker, or no job can name the folder.
     """
     files = _service_files(broker) if service else _broker_files(broker)
     files["profiles/schema.json"] = schema_text("profile")
     files["pytest.ini"] = _INI
     if ci is not None:
-        files[CI_FILES[ci]] = _template(f"{ci}.yml")
+        here = folder.resolve()
+        root = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+        inside = f"{here.relative_to(root)}/".removeprefix("./")
+        # Shell, YAML and the CI's patterns each have special characters of their own.
+        if not re.fullmatch(r"[\w./ -]*", inside):
+            raise UsageError(f"no job for {inside}: name a folder of letters, digits, . _ or -")
+        files[str(root / CI_FILES[ci])] = _template(f"{ci}.yml").replace("FOLDER/", inside)
     return files
 
 

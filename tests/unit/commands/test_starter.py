@@ -37,7 +37,7 @@ def scripts(node: Any) -> Iterator[str]:
             yield from scripts(entry)
     elif isinstance(node, dict):
         for key, value in node.items():
-            if key == "run":
+            if key == "run" and isinstance(value, str):  # defaults have a run of their own
                 yield value
             elif key == "script":
                 yield from value
@@ -49,7 +49,8 @@ def templates() -> dict[str, list[str]]:
     """Return the scripts of each job that ``init`` writes."""
     found = {}
     for ci, path in starter.CI_FILES.items():
-        found[ci] = list(scripts(yaml.safe_load(starter.starter_files(None, ci)[path])))
+        files = starter.starter_files(Path("/nowhere"), None, ci)
+        found[ci] = list(scripts(yaml.safe_load(files[f"/nowhere/{path}"])))
     return found
 
 
@@ -117,7 +118,7 @@ def test_a_new_project_with_a_service_is_valid(broker: str | None, tmp_path: Pat
 def test_a_broker_without_a_service_is_a_usage_error() -> None:
     """That of a package, say."""
     with pytest.raises(UsageError, match="no service for redis .* choose loopback or mqtt or pul"):
-        starter.starter_files("redis", None, service=True)
+        starter.starter_files(Path(), "redis", None, service=True)
 
 
 @pytest.mark.parametrize("ci", starter.CI_FILES)
@@ -126,6 +127,68 @@ def test_a_job_installs_what_brokers_need(ci: str, tmp_path: Path) -> None:
     text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
     assert yaml.safe_load(text)
     assert "default-jre-headless maven mosquitto\n" in text
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+@pytest.mark.parametrize("git", ["folder", "file"])
+def test_a_job_is_written_where_the_ci_reads_it(
+    git: str, ci: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the root of the work tree, whose ``.git`` may be a file; the job runs in the folder."""
+    mark = tmp_path / ".git"
+    if git == "folder":
+        mark.mkdir()
+    else:
+        mark.write_text("gitdir: /elsewhere\n", encoding="utf-8")
+    below = tmp_path / "some tests"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert cli.main(["init", "load", "--ci", ci]) == cli.OK
+    assert not (below / "load" / starter.CI_FILES[ci]).exists()
+    text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    inside = "some tests/load/"
+    if ci == "github":
+        job = document["jobs"]["load"]
+        assert job["defaults"]["run"]["working-directory"] == f"./{inside}"
+        results = job["steps"][-1]["with"]["path"].splitlines()
+    else:
+        job = document["load"]
+        assert job["script"][0] == f'cd "./{inside}"'
+        results = [*job["artifacts"]["paths"], *job["artifacts"]["reports"].values()]
+    assert all(path.startswith(inside) for path in results)
+    lines = [line for script in scripts(document) for line in script.splitlines()]
+    assert [line for line in lines if ".base/" in line and f'".base/{inside}' not in line] == []
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_a_job_for_the_root_of_a_repository_names_no_folder(ci: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert cli.main(["init", str(tmp_path), "--ci", ci]) == cli.OK
+    text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
+    assert "FOLDER" not in text
+    assert re.search(r"^ +load\.xml$|junit: \"load\.xml\"", text, re.MULTILINE)
+
+
+def test_the_job_of_a_repository_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".git").mkdir()
+    own = tmp_path / ".gitlab-ci.yml"
+    own.write_text("mine", encoding="utf-8")
+    assert cli.main(["init", str(tmp_path / "load"), "--ci", "gitlab"]) == cli.OK
+    assert own.read_text(encoding="utf-8") == "mine"
+    assert f"kept   {own}: it exists" in capsys.readouterr().out
+
+
+def test_a_folder_that_a_job_cannot_name_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    (tmp_path / ".git").mkdir()
+    assert cli.main(["init", str(tmp_path / "a$b"), "--ci", "github"]) == cli.USAGE
+    assert "no job for a$b/: name a folder of" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [".git"]
 
 
 def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
