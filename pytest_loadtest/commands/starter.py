@@ -73,9 +73,10 @@ def starter_files(
     :param service: the load goes through a service of the user's.
     :raises UsageError: there is no service for this broker, or no job can name the folder.
     """
+    broker = broker or _RELAY
     files = _service_files(broker) if service else _broker_files(broker)
     files["profiles/schema.json"] = schema_text("profile")
-    files["pytest.ini"] = _INI
+    files[_configuration(folder)] = _INI
     if ci is not None:
         here = folder.resolve()
         root = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
@@ -87,30 +88,43 @@ def starter_files(
     return files
 
 
+def _configuration(folder: Path) -> str:
+    """Return the name of the file in a folder that configures pytest, or of a new one.
+
+    Pytest would ignore it next to a new ``pytest.ini``.
+    """
+    table = r"(?m)^\[(tool[.:])?pytest(\.ini_options)?\]"
+    for name in ("pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg"):
+        file = folder / name
+        if file.is_file() and re.search(table, file.read_text(encoding="utf-8")):
+            return name
+    return "pytest.ini"
+
+
 def _template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _broker_files(broker: str | None) -> dict[str, str]:
-    profile = _template("profile.yaml").replace(_RELAY, broker or _RELAY)
+def _broker_files(broker: str) -> dict[str, str]:
+    profile = _template("profile.yaml").replace(_RELAY, broker)
     return {"profiles/orders.yaml": profile, "test_orders.py": _TEST}
 
 
-def _service_files(broker: str | None) -> dict[str, str]:
+def _service_files(broker: str) -> dict[str, str]:
     """Return a profile with a route, its test, and the service unless the target has one."""
     known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
-    name = broker or _RELAY
-    if name not in known:
+    if broker not in known:
         raise UsageError(
-            f"no service for {name} comes with the package: choose {' or '.join(known)}"
+            f"no service for {broker} comes with the package: choose {' or '.join(known)}"
         )
-    files = {"profiles/confirmed.yaml": _template(f"service/{name}.yaml")}
+    files = {"profiles/confirmed.yaml": _template(f"service/{broker}.yaml")}
     test = _TEST_OF_ROUTE
-    service = shipped("services") / f"orders_{name}.py"
+    service = shipped("services") / f"orders_{broker}.py"
     if service.exists():
         files[service.name] = service.read_text(encoding="utf-8")
         test = _TEST_OF_SERVICE.format(service=service.name)
-    return {**files, "test_confirmed.py": test}
+    files["test_confirmed.py"] = test
+    return files
 
 
 def schema_text(name: str) -> str:
@@ -135,15 +149,17 @@ def write_starter(folder: Path, files: Mapping[str, str], progress: Callable[[st
                 file.write(text)
         except FileExistsError:
             progress(f"kept   {target}: it exists")
+            if text == _INI:
+                progress("       load_profiles and testpaths in it, if any, must have profiles and .")
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
         else:
             progress(f"wrote  {target}")
 
 
-def suites() -> tuple[str, ...]:
+def suites() -> list[str]:
     """Return the names of the acceptance suites that come with the package."""
-    return tuple(sorted(path.name for path in shipped("loadtests").glob("[!._]*/")))
+    return sorted(path.name for path in shipped("loadtests").glob("[!._]*/"))
 
 
 def copy_suite(name: str, folder: Path) -> None:

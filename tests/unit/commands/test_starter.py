@@ -204,6 +204,36 @@ def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"kept   {service}: it exists" in output
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[project]\n\n[tool.pytest.ini_options]\n"),
+        ("pyproject.toml", "[tool.pytest]\n"),
+        ("tox.ini", "[tox]\n[pytest]\n"),
+        ("setup.cfg", "[tool:pytest]\n"),
+        ("pytest.toml", "[pytest]\n"),
+    ],
+)
+def test_the_configuration_of_a_project_stays_in_force(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pytest would ignore it next to a new pytest.ini."""
+    own = tmp_path / name
+    own.write_text(text, encoding="utf-8")
+    assert cli.main(["init", str(tmp_path)]) == cli.OK
+    assert own.read_text(encoding="utf-8") == text
+    assert not (tmp_path / "pytest.ini").exists()
+    output = capsys.readouterr().out
+    assert f"kept   {own}: it exists\n       load_profiles and testpaths in it, if any" in output
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "tox.ini", "setup.cfg"])
+def test_a_file_without_pytests_configuration_does_not_count(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[tool.ruff]\n# [pytest]\n", encoding="utf-8")
+    assert cli.main(["init", str(tmp_path)]) == cli.OK
+    assert (tmp_path / "pytest.ini").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
