@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. :returns: its exit status. argparse itself exits with 2."""
     options = _parser().parse_args(arguments)
     try:
-        status: int = options.command(options)
+        return int(options.command(options))
     except LoadtestError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
@@ -89,7 +90,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLOSED
-    return status
 
 
 _DOCTOR = """
@@ -537,10 +537,11 @@ def _compare(options: argparse.Namespace) -> int:
 def _learn(options: argparse.Namespace) -> int:
     from pytest_loadtest.commands.learn import learn
 
-    if options.output is not None and options.output.exists():
-        raise UsageError(f"{options.output} exists already: name another file, or remove it")
-    if options.output is not None and not options.output.parent.is_dir():
-        raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
+    if options.output is not None:
+        if options.output.exists():
+            raise UsageError(f"{options.output} exists already: name another file, or remove it")
+        if not options.output.parent.is_dir():
+            raise UsageError(f"cannot write {options.output}: no folder {options.output.parent}")
     text = learn(
         options.url,
         options.topic,
@@ -567,15 +568,15 @@ def _init(options: argparse.Namespace) -> int:
         options.folder, options.broker, options.ci, service=options.service
     )
     starter.write_starter(options.folder, files, _print_line)
-    place = "" if options.folder == Path() else f"cd {options.folder} && "
-    broker = "" if options.broker is None else " --load-broker-mode process"
+    place = "" if options.folder == Path() else f"cd {shlex.quote(str(options.folder))} && "
+    broker = " --load-broker-mode process" if options.broker else ""
     starter.show_next(f"{place}pytest -n 2{broker}", _print_line)
     return OK
 
 
 def _suite(options: argparse.Namespace) -> int:
     starter.copy_suite(options.name, options.folder)
-    command = f"pytest {options.folder} -n 2 --load-broker-mode process"
+    command = f"pytest {shlex.quote(str(options.folder))} -n 2 --load-broker-mode process"
     starter.show_next(command, _print_line)
     return OK
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -232,6 +233,16 @@ def test_a_file_without_pytests_configuration_does_not_count(name: str, tmp_path
     (tmp_path / name).write_text("[tool.ruff]\n# [pytest]\n", encoding="utf-8")
     assert cli.main(["init", str(tmp_path)]) == cli.OK
     assert (tmp_path / "pytest.ini").exists()
+
+
+def test_the_next_command_is_quoted_for_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["init"], ["suite", "pulsar"]):
+        folder = str(tmp_path / f"{command[0]} of 'mine'")
+        assert cli.main([*command, folder]) == cli.OK
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert shlex.split(line.removeprefix("next: "))[1] == folder
 
 
 def test_a_folder_that_cannot_be_made_is_a_usage_error(
