@@ -150,7 +150,7 @@ def write_starter(folder: Path, files: Mapping[str, str], progress: Callable[[st
         except FileExistsError:
             progress(f"kept   {target}: it exists")
             if text == _INI:
-                progress("       load_profiles and testpaths in it, if any, must have profiles and .")
+                progress("       its load_profiles, if set, must be profiles; testpaths need .")
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
         else:

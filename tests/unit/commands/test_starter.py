@@ -225,7 +225,7 @@ def test_the_configuration_of_a_project_stays_in_force(
     assert own.read_text(encoding="utf-8") == text
     assert not (tmp_path / "pytest.ini").exists()
     output = capsys.readouterr().out
-    assert f"kept   {own}: it exists\n       load_profiles and testpaths in it, if any" in output
+    assert f"kept   {own}: it exists\n       its load_profiles, if set, must be profiles" in output
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "tox.ini", "setup.cfg"])
@@ -276,6 +276,31 @@ def test_the_shell_shown_is_valid_and_writes_comments_like_the_jobs() -> None:
         assert (done.returncode, done.stderr) == (0, b""), script
     for ci in starter.CI_FILES:
         assert posting(ci) in found
+
+
+def test_the_shell_of_a_reused_checkout_can_add_the_target_branch_again(tmp_path: Path) -> None:
+    """Git still has the worktree of the last job, whose folder the runner has removed."""
+    commands = [
+        line.strip()
+        for script in [*shown(), *(line for lines in templates().values() for line in lines)]
+        for line in script.splitlines()
+        if "git worktree" in line
+    ]
+    assert len(commands) == 4
+    setup = """\
+git init --quiet
+git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty --message one
+git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty --message two
+export CI_MERGE_REQUEST_DIFF_BASE_SHA=HEAD^
+"""
+    for number, command in enumerate(commands):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        script = f"{setup}{command}\nrm -r .base\n{command}"
+        done = subprocess.run(
+            ["bash", "-ec", script], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
 
 needs_clients = pytest.mark.skipif(
