@@ -17,6 +17,7 @@ from helpers.comments_api import TOKEN, serve_comments
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet import option_rows
 from pytest_loadtest.kinds.registry import kinds
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.plan.plan import profile_pool
@@ -169,6 +170,19 @@ def test_a_job_for_the_root_of_a_repository_names_no_folder(ci: str, tmp_path: P
     text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
     assert "FOLDER" not in text
     assert re.search(r"^ +load\.xml$|junit: \"load\.xml\"", text, re.MULTILINE)
+
+
+def test_jobs_and_examples_install_and_start_what_exists() -> None:
+    """The package is on no index, and former spellings of options are hidden."""
+    root = PAGE.parents[2]
+    found = [line for lines in templates().values() for line in lines]
+    readme = (root / "examples/order-service/README.md").read_text(encoding="utf-8")
+    text = "\n".join([*found, *shown(), readme])
+    installed = re.findall(r"pip install (\S+(?: requirements\S*)?)", text)
+    assert set(installed) == {"-r requirements-load.txt", "../.."}
+    former = [row.former for row in option_rows.ROWS if row.former]
+    assert former
+    assert [name for name in former if re.search(rf"{name}(?![\w-])", text)] == []
 
 
 def test_the_job_of_a_repository_is_kept(
