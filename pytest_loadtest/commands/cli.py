@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
-        status: int = options.command(options)
+        return int(options.command(options))
     except LoadtestError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE if isinstance(error, UsageError) else NO_DATA
@@ -99,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return CLOSED if closed else USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
-    return status
 
 
 _DOCTOR = """
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         "--driver",
         metavar="ROW",
         action="append",
-        type=_row,
+        choices=shipped_costs(),
         help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated;"
         " up to a minute each",
     )
@@ -241,7 +241,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="load through a service: a profile with its route and template, the service, a test",
     )
-    parser.add_argument("--ci", choices=starter.CI_FILES, help="also write a job for this CI")
+    parser.add_argument("--ci", choices=starter.CI_FILES, help="also write its repository's CI job")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -340,15 +340,6 @@ def _add_learn(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write the profile to this new file (default: print it)",
     )
-
-
-def _row(text: str) -> str:
-    rows = shipped_costs()
-    if text not in rows:
-        raise argparse.ArgumentTypeError(
-            f"invalid choice: {text!r} (choose from {', '.join(rows)})"
-        )
-    return text
 
 
 def _duration(text: str) -> int:
@@ -579,17 +570,19 @@ def _learn(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    files = starter.starter_files(options.broker, options.ci, service=options.service)
+    files = starter.starter_files(
+        options.folder, options.broker, options.ci, service=options.service
+    )
     starter.write_starter(options.folder, files, _print_line)
-    place = "" if options.folder == Path() else f"cd {options.folder} && "
-    broker = "" if options.broker is None else " --load-broker-mode process"
+    place = "" if options.folder == Path() else f"cd {shlex.quote(str(options.folder))} && "
+    broker = " --load-broker-mode process" if options.broker else ""
     starter.show_next(f"{place}pytest -n 2{broker}", _print_line)
     return OK
 
 
 def _suite(options: argparse.Namespace) -> int:
     starter.copy_suite(options.name, options.folder)
-    command = f"pytest {options.folder} -n 2 --load-broker-mode process"
+    command = f"pytest {shlex.quote(str(options.folder))} -n 2 --load-broker-mode process"
     starter.show_next(command, _print_line)
     return OK
 

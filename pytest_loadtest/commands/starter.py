@@ -15,10 +15,11 @@ from pytest_loadtest.profile.files import shipped
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-CI_FILES: Final = {"github": Path(".github/workflows/load.yml"), "gitlab": Path(".gitlab-ci.yml")}
+CI_FILES: Final = {"github": ".github/workflows/load.yml", "gitlab": ".gitlab-ci.yml"}
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_DRIVER: Final = re.compile(r"driver: \{name: (\w+)\}")
+_RELAY: Final = "loopback"
+"""The broker of the template, which needs nothing."""
 _TEST: Final = """\
 import pytest
 
@@ -60,48 +61,70 @@ load_profiles = profiles
 """
 
 
-def starter_files(broker: str | None, ci: str | None, *, service: bool = False) -> dict[Path, str]:
-    """Return path → text of the files of a new project.
+def starter_files(
+    folder: Path, broker: str | None, ci: str | None, *, service: bool = False
+) -> dict[str, str]:
+    """Return path → text of the files of a new project; paths are relative to its folder.
+
+    The path of the CI's file is absolute: a CI reads only that in the root of the git work tree.
 
     :param broker: the driver of its profile; None: the relay of the template, which needs nothing.
     :param ci: a key of :data:`CI_FILES`; None: no file.
     :param service: the load goes through a service of the user's.
-    :raises UsageError: there is no service for this broker.
+    :raises UsageError: there is no service for this broker, or no job can name the folder.
     """
+    broker = broker or _RELAY
     files = _service_files(broker) if service else _broker_files(broker)
-    files[Path("profiles/schema.json")] = schema_text("profile")
-    files[Path("pytest.ini")] = _INI
+    files["profiles/schema.json"] = schema_text("profile")
+    files[_configuration(folder)] = _INI
     if ci is not None:
-        files[CI_FILES[ci]] = _template(f"{ci}.yml")
+        here = folder.resolve()
+        root = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+        inside = f"{here.relative_to(root)}/".removeprefix("./")
+        # Shell, YAML and the CI's patterns each have special characters of their own.
+        if not re.fullmatch(r"[\w./ -]*", inside):
+            raise UsageError(f"no job for {inside}: name a folder of letters, digits, . _ or -")
+        files[str(root / CI_FILES[ci])] = _template(f"{ci}.yml").replace("FOLDER/", inside)
     return files
+
+
+def _configuration(folder: Path) -> str:
+    """Return the name of the file in a folder that configures pytest, or of a new one.
+
+    Pytest would ignore it next to a new ``pytest.ini``.
+    """
+    table = r"(?m)^\[(tool[.:])?pytest(\.ini_options)?\]"
+    for name in ("pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg"):
+        file = folder / name
+        if file.is_file() and re.search(table, file.read_text(encoding="utf-8")):
+            return name
+    return "pytest.ini"
 
 
 def _template(name: str) -> str:
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _broker_files(broker: str | None) -> dict[Path, str]:
-    profile = _template("profile.yaml")
-    if broker is not None:
-        profile = _DRIVER.sub(f"driver: {{name: {broker}}}", profile)
-    return {Path("profiles/orders.yaml"): profile, Path("test_orders.py"): _TEST}
+def _broker_files(broker: str) -> dict[str, str]:
+    profile = _template("profile.yaml").replace(_RELAY, broker)
+    return {"profiles/orders.yaml": profile, "test_orders.py": _TEST}
 
 
-def _service_files(broker: str | None) -> dict[Path, str]:
+def _service_files(broker: str) -> dict[str, str]:
     """Return a profile with a route, its test, and the service unless the target has one."""
     known = sorted(path.stem for path in (_TEMPLATES / "service").glob("*.yaml"))
-    name = broker or _DRIVER.findall(_template("profile.yaml"))[0]
-    if name not in known:
+    if broker not in known:
         raise UsageError(
-            f"no service for {name} comes with the package: choose {' or '.join(known)}"
+            f"no service for {broker} comes with the package: choose {' or '.join(known)}"
         )
-    files = {Path("profiles/confirmed.yaml"): _template(f"service/{name}.yaml")}
+    files = {"profiles/confirmed.yaml": _template(f"service/{broker}.yaml")}
     test = _TEST_OF_ROUTE
-    service = shipped("services") / f"orders_{name}.py"
+    service = shipped("services") / f"orders_{broker}.py"
     if service.exists():
-        files[Path(service.name)] = service.read_text(encoding="utf-8")
+        files[service.name] = service.read_text(encoding="utf-8")
         test = _TEST_OF_SERVICE.format(service=service.name)
-    return {**files, Path("test_confirmed.py"): test}
+    files["test_confirmed.py"] = test
+    return files
 
 
 def schema_text(name: str) -> str:
@@ -113,7 +136,7 @@ def schema_text(name: str) -> str:
     return json.dumps(results_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def write_starter(folder: Path, files: Mapping[Path, str], progress: Callable[[str], None]) -> None:
+def write_starter(folder: Path, files: Mapping[str, str], progress: Callable[[str], None]) -> None:
     """Write the files, never over an existing one; say for each whether it was written.
 
     :raises UsageError: the folder cannot be written.
@@ -126,16 +149,17 @@ def write_starter(folder: Path, files: Mapping[Path, str], progress: Callable[[s
                 file.write(text)
         except FileExistsError:
             progress(f"kept   {target}: it exists")
+            if text == _INI:
+                progress("       its load_profiles, if set, must be profiles; testpaths need .")
         except OSError as error:
             raise UsageError(f"{target} cannot be written: {error.strerror}") from error
         else:
             progress(f"wrote  {target}")
 
 
-def suites() -> tuple[str, ...]:
+def suites() -> list[str]:
     """Return the names of the acceptance suites that come with the package."""
-    folders = [path.name for path in shipped("loadtests").iterdir() if path.is_dir()]
-    return tuple(sorted(name for name in folders if name[0] not in "._"))
+    return sorted(path.name for path in shipped("loadtests").glob("[!._]*/"))
 
 
 def copy_suite(name: str, folder: Path) -> None:

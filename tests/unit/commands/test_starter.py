@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from shutil import which
@@ -16,6 +17,7 @@ from helpers.comments_api import TOKEN, serve_comments
 from pytest_loadtest import profile
 from pytest_loadtest.commands import cli, starter
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.fleet import option_rows
 from pytest_loadtest.kinds.registry import kinds
 from pytest_loadtest.pipeline import java_process
 from pytest_loadtest.plan.plan import profile_pool
@@ -37,7 +39,7 @@ def scripts(node: Any) -> Iterator[str]:
             yield from scripts(entry)
     elif isinstance(node, dict):
         for key, value in node.items():
-            if key == "run":
+            if key == "run" and isinstance(value, str):  # defaults have a run of their own
                 yield value
             elif key == "script":
                 yield from value
@@ -49,7 +51,8 @@ def templates() -> dict[str, list[str]]:
     """Return the scripts of each job that ``init`` writes."""
     found = {}
     for ci, path in starter.CI_FILES.items():
-        found[ci] = list(scripts(yaml.safe_load(starter.starter_files(None, ci)[path])))
+        files = starter.starter_files(Path("/nowhere"), None, ci)
+        found[ci] = list(scripts(yaml.safe_load(files[f"/nowhere/{path}"])))
     return found
 
 
@@ -117,7 +120,7 @@ def test_a_new_project_with_a_service_is_valid(broker: str | None, tmp_path: Pat
 def test_a_broker_without_a_service_is_a_usage_error() -> None:
     """That of a package, say."""
     with pytest.raises(UsageError, match="no service for redis .* choose loopback or mqtt or pul"):
-        starter.starter_files("redis", None, service=True)
+        starter.starter_files(Path(), "redis", None, service=True)
 
 
 @pytest.mark.parametrize("ci", starter.CI_FILES)
@@ -126,6 +129,81 @@ def test_a_job_installs_what_brokers_need(ci: str, tmp_path: Path) -> None:
     text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
     assert yaml.safe_load(text)
     assert "default-jre-headless maven mosquitto\n" in text
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+@pytest.mark.parametrize("git", ["folder", "file"])
+def test_a_job_is_written_where_the_ci_reads_it(
+    git: str, ci: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the root of the work tree, whose ``.git`` may be a file; the job runs in the folder."""
+    mark = tmp_path / ".git"
+    if git == "folder":
+        mark.mkdir()
+    else:
+        mark.write_text("gitdir: /elsewhere\n", encoding="utf-8")
+    below = tmp_path / "some tests"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert cli.main(["init", "load", "--ci", ci]) == cli.OK
+    assert not (below / "load" / starter.CI_FILES[ci]).exists()
+    text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    inside = "some tests/load/"
+    if ci == "github":
+        job = document["jobs"]["load"]
+        assert job["defaults"]["run"]["working-directory"] == f"./{inside}"
+        results = job["steps"][-1]["with"]["path"].splitlines()
+    else:
+        job = document["load"]
+        assert job["script"][0] == f'cd "./{inside}"'
+        results = [*job["artifacts"]["paths"], *job["artifacts"]["reports"].values()]
+    assert all(path.startswith(inside) for path in results)
+    lines = [line for script in scripts(document) for line in script.splitlines()]
+    assert [line for line in lines if ".base/" in line and f'".base/{inside}' not in line] == []
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_a_job_for_the_root_of_a_repository_names_no_folder(ci: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    assert cli.main(["init", str(tmp_path), "--ci", ci]) == cli.OK
+    text = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
+    assert "FOLDER" not in text
+    assert re.search(r"^ +load\.xml$|junit: \"load\.xml\"", text, re.MULTILINE)
+
+
+def test_jobs_and_examples_install_and_start_what_exists() -> None:
+    """The package is on no index, and former spellings of options are hidden."""
+    root = PAGE.parents[2]
+    found = [line for lines in templates().values() for line in lines]
+    readme = (root / "examples/order-service/README.md").read_text(encoding="utf-8")
+    text = "\n".join([*found, *shown(), readme])
+    installed = re.findall(r"pip install (\S+(?: requirements\S*)?)", text)
+    assert set(installed) == {"-r requirements-load.txt", "../.."}
+    former = [row.former for row in option_rows.ROWS if row.former]
+    assert former
+    assert [name for name in former if re.search(rf"{name}(?![\w-])", text)] == []
+
+
+def test_the_job_of_a_repository_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".git").mkdir()
+    own = tmp_path / ".gitlab-ci.yml"
+    own.write_text("mine", encoding="utf-8")
+    assert cli.main(["init", str(tmp_path / "load"), "--ci", "gitlab"]) == cli.OK
+    assert own.read_text(encoding="utf-8") == "mine"
+    assert f"kept   {own}: it exists" in capsys.readouterr().out
+
+
+def test_a_folder_that_a_job_cannot_name_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    (tmp_path / ".git").mkdir()
+    assert cli.main(["init", str(tmp_path / "a$b"), "--ci", "github"]) == cli.USAGE
+    assert "no job for a$b/: name a folder of" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [".git"]
 
 
 def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +217,46 @@ def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     output = capsys.readouterr().out
     assert f"kept   {own}: it exists" in output
     assert f"kept   {service}: it exists" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", "[project]\n\n[tool.pytest.ini_options]\n"),
+        ("pyproject.toml", "[tool.pytest]\n"),
+        ("tox.ini", "[tox]\n[pytest]\n"),
+        ("setup.cfg", "[tool:pytest]\n"),
+        ("pytest.toml", "[pytest]\n"),
+    ],
+)
+def test_the_configuration_of_a_project_stays_in_force(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pytest would ignore it next to a new pytest.ini."""
+    own = tmp_path / name
+    own.write_text(text, encoding="utf-8")
+    assert cli.main(["init", str(tmp_path)]) == cli.OK
+    assert own.read_text(encoding="utf-8") == text
+    assert not (tmp_path / "pytest.ini").exists()
+    output = capsys.readouterr().out
+    assert f"kept   {own}: it exists\n       its load_profiles, if set, must be profiles" in output
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "tox.ini", "setup.cfg"])
+def test_a_file_without_pytests_configuration_does_not_count(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[tool.ruff]\n# [pytest]\n", encoding="utf-8")
+    assert cli.main(["init", str(tmp_path)]) == cli.OK
+    assert (tmp_path / "pytest.ini").exists()
+
+
+def test_the_next_command_is_quoted_for_a_shell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["init"], ["suite", "pulsar"]):
+        folder = str(tmp_path / f"{command[0]} of 'mine'")
+        assert cli.main([*command, folder]) == cli.OK
+        line = capsys.readouterr().out.splitlines()[-1]
+        assert shlex.split(line.removeprefix("next: "))[1] == folder
 
 
 def test_a_folder_that_cannot_be_made_is_a_usage_error(
@@ -172,6 +290,31 @@ def test_the_shell_shown_is_valid_and_writes_comments_like_the_jobs() -> None:
         assert (done.returncode, done.stderr) == (0, b""), script
     for ci in starter.CI_FILES:
         assert posting(ci) in found
+
+
+def test_the_shell_of_a_reused_checkout_can_add_the_target_branch_again(tmp_path: Path) -> None:
+    """Git still has the worktree of the last job, whose folder the runner has removed."""
+    commands = [
+        line.strip()
+        for script in [*shown(), *(line for lines in templates().values() for line in lines)]
+        for line in script.splitlines()
+        if "git worktree" in line
+    ]
+    assert len(commands) == 4
+    setup = """\
+git init --quiet
+git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty --message one
+git -c user.name=a -c user.email=a@b.example commit --quiet --allow-empty --message two
+export CI_MERGE_REQUEST_DIFF_BASE_SHA=HEAD^
+"""
+    for number, command in enumerate(commands):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        script = f"{setup}{command}\nrm -r .base\n{command}"
+        done = subprocess.run(
+            ["bash", "-ec", script], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
 
 needs_clients = pytest.mark.skipif(
