@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 CI_FILES: Final = {"github": ".github/workflows/load.yml", "gitlab": ".gitlab-ci.yml"}
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_RELAY: Final = "loopback"
-"""The broker of the template, which needs nothing."""
+_DRIVER: Final = re.compile(r"driver: \{name: (\w+)\}")
 _TEST: Final = """\
 import pytest
 
@@ -73,7 +72,7 @@ def starter_files(
     :param service: the load goes through a service of the user's.
     :raises UsageError: there is no service for this broker, or no job can name the folder.
     """
-    broker = broker or _RELAY
+    broker = broker or _DRIVER.findall(_template("profile.yaml"))[0]
     files = _service_files(broker) if service else _broker_files(broker)
     files["profiles/schema.json"] = schema_text("profile")
     files[_configuration(folder)] = _INI
@@ -106,7 +105,7 @@ def _template(name: str) -> str:
 
 
 def _broker_files(broker: str) -> dict[str, str]:
-    profile = _template("profile.yaml").replace(_RELAY, broker)
+    profile = _DRIVER.sub(f"driver: {{name: {broker}}}", _template("profile.yaml"))
     return {"profiles/orders.yaml": profile, "test_orders.py": _TEST}
 
 
