@@ -144,19 +144,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROW",
         action="append",
         choices=shipped_costs(),
-        help="only this driver and client, such as pulsar-native or mqtt-qos1; may be repeated;"
-        " up to a minute each",
-    )
-    examples = (
-        " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n"
-        " RUN_DIR --spark-master spark://host:7077"
+        help="only this driver and client, such as mqtt-qos1; may be repeated; up to a minute each",
     )
     _add_aggregate(
         command(
             "aggregate",
             _aggregate,
             "aggregate and judge runs again from their samples, without new load",
-            examples,
+            " .loadtest/SESSION\n RUN_DIR --conftest conftest.py\n"
+            " RUN_DIR --spark-master spark://host:7077",
         )
     )
     _add_learn(
@@ -183,10 +179,12 @@ def _parser() -> argparse.ArgumentParser:
             compare.EXAMPLES,
         )
     )
-    examples = " history.jsonl\n history.jsonl --test orders"
     compare.add_trend(
         command(
-            "trend", compare.run_trend, "show the trend of the runs in a history file", examples
+            "trend",
+            compare.run_trend,
+            "show the trend of the runs in a history file",
+            " history.jsonl\n history.jsonl --test orders",
         )
     )
     _add_starters(command)

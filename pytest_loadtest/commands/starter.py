@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CI_FILES: Final = {"github": ".github/workflows/load.yml", "gitlab": ".gitlab-ci.yml"}
 SCHEMAS: Final = ("profile", "results")
 _TEMPLATES: Final = Path(__file__).with_name("templates")
-_DRIVER: Final = re.compile(r"driver: \{name: (\w+)\}")
+_DRIVER: Final = r"(?<=driver: \{name: )\w+"
 _TEST: Final = """\
 import pytest
 
@@ -61,7 +61,7 @@ load_profiles = profiles
 
 
 def starter_files(
-    folder: Path, broker: str | None, ci: str | None, *, service: bool = False
+    folder: Path, broker: str | None, ci: str | None, *, service: bool
 ) -> dict[str, str]:
     """Return path → text of the files of a new project; paths are relative to its folder.
 
@@ -72,7 +72,7 @@ def starter_files(
     :param service: the load goes through a service of the user's.
     :raises UsageError: there is no service for this broker, or no job can name the folder.
     """
-    broker = broker or _DRIVER.findall(_template("profile.yaml"))[0]
+    broker = broker or re.findall(_DRIVER, _template("profile.yaml"))[0]
     files = _service_files(broker) if service else _broker_files(broker)
     files["profiles/schema.json"] = schema_text("profile")
     files[_configuration(folder)] = _INI
@@ -105,7 +105,7 @@ def _template(name: str) -> str:
 
 
 def _broker_files(broker: str) -> dict[str, str]:
-    profile = _DRIVER.sub(f"driver: {{name: {broker}}}", _template("profile.yaml"))
+    profile = re.sub(_DRIVER, broker, _template("profile.yaml"))
     return {"profiles/orders.yaml": profile, "test_orders.py": _TEST}
 
 
@@ -116,13 +116,14 @@ def _service_files(broker: str) -> dict[str, str]:
         raise UsageError(
             f"no service for {broker} comes with the package: choose {' or '.join(known)}"
         )
-    files = {"profiles/confirmed.yaml": _template(f"service/{broker}.yaml")}
-    test = _TEST_OF_ROUTE
+    files = {
+        "profiles/confirmed.yaml": _template(f"service/{broker}.yaml"),
+        "test_confirmed.py": _TEST_OF_ROUTE,
+    }
     service = shipped("services") / f"orders_{broker}.py"
     if service.exists():
         files[service.name] = service.read_text(encoding="utf-8")
-        test = _TEST_OF_SERVICE.format(service=service.name)
-    files["test_confirmed.py"] = test
+        files["test_confirmed.py"] = _TEST_OF_SERVICE.format(service=service.name)
     return files
 
 
@@ -132,7 +133,7 @@ def schema_text(name: str) -> str:
         return (shipped("profiles") / "schema.json").read_text(encoding="utf-8")
     from pytest_loadtest.report.document import results_schema  # on use: it loads pydantic
 
-    return json.dumps(results_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(results_schema(), indent=2, ensure_ascii=False)
 
 
 def write_starter(folder: Path, files: Mapping[str, str], progress: Callable[[str], None]) -> None:

@@ -51,7 +51,7 @@ def templates() -> dict[str, list[str]]:
     """Return the scripts of each job that ``init`` writes."""
     found = {}
     for ci, path in starter.CI_FILES.items():
-        files = starter.starter_files(Path("/nowhere"), None, ci)
+        files = starter.starter_files(Path("/nowhere"), None, ci, service=False)
         found[ci] = list(scripts(yaml.safe_load(files[f"/nowhere/{path}"])))
     return found
 
