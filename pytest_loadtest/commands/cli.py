@@ -559,8 +559,10 @@ def _learn(options: argparse.Namespace) -> int:
             output.write_text(shown, encoding="utf-8")
             shown = f"{output} written; read its comments before you run it\n"
     except BaseException:
-        if output is not None:
-            output.unlink()
+        # Another process may have removed the empty file, or written one of its own.
+        with contextlib.suppress(OSError):
+            if output is not None and not output.stat().st_size:
+                output.unlink()
         raise
     finally:
         print(shown, end="", flush=True)  # the profile too, if it cannot be written

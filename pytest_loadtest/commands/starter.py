@@ -93,9 +93,12 @@ def _configuration(folder: Path) -> str:
     Pytest would ignore it next to a new ``pytest.ini``.
     """
     table = r"(?m)^\[(tool[.:])?pytest(\.ini_options)?\]"
-    for name in ("pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg"):
+    own = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")  # even an empty one wins
+    for name in (*own, "pyproject.toml", "tox.ini", "setup.cfg"):
         file = folder / name
-        if file.is_file() and re.search(table, file.read_text(encoding="utf-8")):
+        if not file.is_file():
+            continue
+        if name in own or re.search(table, file.read_text(encoding="utf-8", errors="replace")):
             return name
     return "pytest.ini"
 

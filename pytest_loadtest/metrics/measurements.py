@@ -246,9 +246,8 @@ class Measurements:
     :param rate: offered msg/s.
     :param subscriptions: per topic.
     :param outputs: the deliveries due for each message on each subscription.
-    :param answered: deliveries of acknowledged messages that came to each subscription, or of a
-        broadcast to all of them together, if a service chooses which messages have an output;
-        otherwise None.
+    :param answered: deliveries of acknowledged messages that came, by subscription, if a service
+        chooses which messages have an output; otherwise None. A broadcast has their sum.
     :param tapped: the run has a tap on the input of a service.
     :param latencies: histograms by their attribute in the catalogue of metrics: ``publish``,
         ``end_to_end``, ``send_delay`` …; :mod:`pytest_loadtest.metrics.stats` defines each. A kind

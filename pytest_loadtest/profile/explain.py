@@ -221,11 +221,12 @@ def _retype(given: object, written: str, kind: str) -> str:
     if isinstance(given, Mapping | list | bool) or not kind.startswith(("int", "float")):
         return "write true or false" if kind.startswith("bool") else ""
     digits = written.replace("_", "").replace(",", "").strip()
+    is_share = kind.startswith("float") and digits.endswith("%")
     try:
-        number = Decimal(digits.removesuffix("%"))
+        number = Decimal(digits.removesuffix("%") if is_share else digits)
     except InvalidOperation:
         return ""
-    if digits.endswith("%"):
+    if is_share:
         number /= 100
     if not number.is_finite() or abs(number.adjusted()) > 18:
         return ""

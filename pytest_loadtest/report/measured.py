@@ -88,6 +88,7 @@ def measurements_section(
         m,
         throughput=m.throughput if m.counts.received else None,
         blocked_share=blocked_share(m),
+        answered=None if m.answered is None else sum(m.answered),
         counts={row.key: getattr(m.counts, row.attribute) for row in COUNTS},
         latencies=_latencies(m, tolerances),
         delayed_index=m.delayed_index and section_of(DelayedIndexSection, m.delayed_index),

@@ -59,7 +59,7 @@ def observe_share(
     it rests on; None in place of a share whose interval does not decide.
 
     The subscriptions get the same outputs, so each must hold the bounds by itself, and they are no
-    further trials. The one that is farthest from holding them is observed.
+    further trials. The first one is observed that is certainly outside, or else is not decided.
     """
     answered = measurements.answered
     acked = measurements.counts.acked
@@ -68,19 +68,19 @@ def observe_share(
     due = acked * measurements.subscriptions // len(answered)
     minimum = objective.minimum or 0.0
     maximum = 1.0 if objective.maximum is None else objective.maximum
-    middle = (minimum + maximum) / 2
-    farthest = max(range(len(answered)), key=lambda number: abs(answered[number] / due - middle))
-    share = answered[farthest] / due
-    low, high = share_interval(share, acked)
-    interval = f"{format_value(low, 'ratio')} to {format_value(high, 'ratio')}"
-    basis = f"{exact(answered[farthest])} of {exact(due)} have an output"
-    if len(answered) > 1:
-        basis += f" on subscription {farthest}"
-    basis += f"; with 99 % certainty {interval}"
+    judged = []
+    for subscription, came in enumerate(answered):
+        low, high = share_interval(came / due, acked)
+        is_within = low >= minimum and high <= maximum
+        is_outside = high < minimum or low > maximum
+        judged.append((int(is_within) - int(is_outside), subscription, came, low, high))
+    decided, subscription, came, low, high = min(judged)
 
-    is_within = low >= minimum and high <= maximum
-    is_outside = high < minimum or low > maximum
-    if is_within or is_outside:
-        return share, due, basis
+    basis = f"{exact(came)} of {exact(due)} have an output"
+    if len(answered) > 1:
+        basis += f" on subscription {subscription}"
+    basis += f"; with 99 % certainty {format_value(low, 'ratio')} to {format_value(high, 'ratio')}"
+    if decided:
+        return came / due, due, basis
     bounds = f"{format_value(minimum, 'ratio')} to {format_value(maximum, 'ratio')}"
     return None, due, f"{basis}, which does not decide whether it is {bounds}"

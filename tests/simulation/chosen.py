@@ -23,17 +23,25 @@ def check_share(facts: Facts, finding: dict[str, Any]) -> Iterator[Violation]:
     """A share of a service that chooses is judged only where its interval decides (docs/howto/test-a-service.md)."""
     if not facts.acked or not facts.copies:
         return  # Where nothing was received, nothing is judged (docs/howto/read-a-verdict.md, No data).
-    share = facts.answered / (len(facts.acked) * facts.subscriptions)
-    low, high = wilson(share, len(facts.acked))
     least, most = finding["minimum"], finding["maximum"]
-    expected = "no data"
-    if least <= low and high <= most:
-        expected = "met"
-    elif high < least or low > most:
-        expected = "missed"
-    is_close = any(abs(one - two) < ROUNDING for one in (low, high) for two in (least, most))
-    if finding["outcome"] != expected and not is_close:
-        text = f"the share is {low:.6f} to {high:.6f}, bound {least} to {most}: {expected}"
+    expected = set()
+    intervals = []
+    for subscription in range(facts.subscriptions):
+        share = facts.answered_on(subscription) / len(facts.acked)
+        low, high = wilson(share, len(facts.acked))
+        intervals.append(f"{low:.6f} to {high:.6f}")
+        if any(abs(one - two) < ROUNDING for one in (low, high) for two in (least, most)):
+            return
+        if least <= low and high <= most:
+            expected.add("met")
+        elif high < least or low > most:
+            expected.add("missed")
+        else:
+            expected.add("no data")
+    # Each subscription must have the share: one that has not decides, then one of which nobody knows.
+    (outcome, *_) = [one for one in ("missed", "no data", "met") if one in expected]
+    if finding["outcome"] != outcome:
+        text = f"the shares are {', '.join(intervals)}, bound {least} to {most}: {outcome}"
         yield Violation("output share", f"{text}, and not {finding['outcome']}")
 
 

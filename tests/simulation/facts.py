@@ -94,11 +94,11 @@ class Facts:
     @property
     def answered(self) -> int:
         """Deliveries of acknowledged messages that have an output."""
-        return sum(
-            (sent.stream, sent.seq, subscription) in self.copies
-            for sent in self.acked
-            for subscription in range(self.subscriptions)
-        )
+        return sum(self.answered_on(subscription) for subscription in range(self.subscriptions))
+
+    def answered_on(self, subscription: int) -> int:
+        """Return the deliveries on one subscription of acknowledged messages that have an output."""
+        return sum((sent.stream, sent.seq, subscription) in self.copies for sent in self.acked)
 
     @property
     def fan_out(self) -> int:

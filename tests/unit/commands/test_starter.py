@@ -222,6 +222,9 @@ def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("pytest.toml", ""),
+        (".pytest.ini", "[pytest]\n"),
+        ("setup.cfg", "[metadata]\nauthor = B\xfc\n[tool:pytest]\n"),
         ("pyproject.toml", "[project]\n\n[tool.pytest.ini_options]\n"),
         ("pyproject.toml", "[tool.pytest]\n"),
         ("tox.ini", "[tox]\n[pytest]\n"),
@@ -232,11 +235,11 @@ def test_an_existing_file_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_configuration_of_a_project_stays_in_force(
     name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pytest would ignore it next to a new pytest.ini."""
+    """Pytest would ignore it next to a new pytest.ini. It need not be UTF-8."""
     own = tmp_path / name
-    own.write_text(text, encoding="utf-8")
+    own.write_text(text, encoding="latin-1")
     assert cli.main(["init", str(tmp_path)]) == cli.OK
-    assert own.read_text(encoding="utf-8") == text
+    assert own.read_text(encoding="latin-1") == text
     assert not (tmp_path / "pytest.ini").exists()
     output = capsys.readouterr().out
     assert f"kept   {own}: it exists\n       its load_profiles, if set, must be profiles" in output

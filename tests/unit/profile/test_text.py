@@ -22,6 +22,7 @@ YAML_TRAPS = [
         "generator: {stalled: 25%}",
         "p.yaml:1:22: generator.stalled: '25%' is text, not a number (write 0.25)",
     ),
+    ("topics: 50%", "p.yaml:1:9: topics: '50%' is text, not a whole number"),
     ('topics: "10"', "p.yaml:1:9: topics: '10' is text, not a whole number (write 10)"),
     ("topics: 2.5", "p.yaml:1:9: topics: 2.5 is not a whole number (write 2)"),
     ("topics: 010", "p.yaml:1:9: topics: YAML reads 010 as 8 (write 10, or 8 if that is meant)"),

@@ -80,7 +80,9 @@ def test_copies_at_two_subscriptions_are_no_further_trials() -> None:
     [
         ((24_500, 16_000), Outcome.MISSED, "24 500 of 100 000 have an output on subscription 0;"),
         ((20_000, 18_000), Outcome.MISSED, "18 000 of 100 000 have an output on subscription 1;"),
-        ((20_000, 20_400), Outcome.MET, "20 400 of 100 000 have an output on subscription 1;"),
+        ((20_000, 20_400), Outcome.MET, "20 000 of 100 000 have an output on subscription 0;"),
+        ((22_000, 20_950), Outcome.MISSED, "22 000 of 100 000 have an output on subscription 0;"),
+        ((20_400, 20_950), Outcome.NO_DATA, "20 950 of 100 000 have an output on subscription 1;"),
     ],
 )
 def test_each_subscription_has_the_share(
@@ -109,3 +111,11 @@ def test_damaged_outputs_of_a_service_that_chooses_are_counted_if_no_other_came(
     counts = {"lost": None, "received": 0, "received_in_time": 0, "corrupt": 7}
     objective = parse_slo({"corrupt": 0})[0]
     assert observe_metric(objective, made(counts=counts, answered=(0,))).value == 7
+
+
+def test_a_subscription_that_is_nearer_to_the_middle_may_be_the_one_that_is_not_decided() -> None:
+    """Its interval is wider: 100 % is within 90 % to 100 % for certain, and 90.4 % of a thousand is not."""
+    measurements = made(counts={"lost": None, "acked": 1000}, answered=(1000, 904), subscriptions=2)
+    finding = evaluate([chosen_share(0.95, 0.05)], measurements, Limits()).findings[0]
+    assert finding.outcome is Outcome.NO_DATA
+    assert "904 of 1 000 have an output on subscription 1" in finding.text

@@ -100,7 +100,7 @@ def test_every_part_of_a_run_has_its_chapter() -> None:
     [
         ({}, "received of 100 000 due"),
         ({"outputs": 2}, "received of 200 000 due"),
-        ({"answered": 7}, "received of at most 100 000 due"),
+        ({"answered": (7,)}, "received of at most 100 000 due"),
     ],
 )
 def test_the_way_of_messages_ends_with_what_was_due(measured: dict[str, int], due: str) -> None:
