@@ -20,6 +20,7 @@ time buckets can take more memory than the heap.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.drivers.pulsar.broker import GIVEN
@@ -75,6 +76,20 @@ class BucketIndex:
     def total(self) -> float:
         """Bytes of bitmaps and Java objects."""
         return self.bitmaps + self.pieces * JAVA_OBJECTS
+
+
+def time_buckets(version: str) -> bool:
+    """Return whether this version of Pulsar has time buckets (and not a heap).
+
+    They came with 4.1 and 4.0.1, and were removed from 4.0 in 4.0.6 (apache/pulsar#24429).
+    :param version: such as ``4.0.0``.
+    :raises ValueError: the version does not begin with three numbers.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if numbers is None:
+        raise ValueError(f"{version!r} is not a version such as 4.2.4")
+    major, minor, patch = map(int, numbers.groups())
+    return (major, minor) > (4, 0) or ((major, minor) == (4, 0) and 1 <= patch <= 5)
 
 
 def heap(messages: int) -> int:

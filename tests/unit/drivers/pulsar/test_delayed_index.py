@@ -18,6 +18,7 @@ from pytest_loadtest.drivers.pulsar.delayed_index import (
     index_of_one_delay,
     index_of_random_delays,
     planned_index,
+    time_buckets,
 )
 from pytest_loadtest.message.due import Delays
 from pytest_loadtest.values.quantities import SECOND
@@ -39,6 +40,19 @@ def real(messages: int, size: int, ledger: int) -> int:
         )
         for low, high in pairwise([*cuts, messages])
     )
+
+
+@pytest.mark.parametrize(("version", "there"), [
+    ("3.0.14", False), ("4.0.0", False), ("4.0.1", True), ("4.0.5", True), ("4.0.6", False), ("4.0.13", False), ("4.1.0", True),
+    ("4.2.4", True), ("5.0.0-M1", True),
+])  # fmt: skip
+def test_time_buckets_exist_in_4_0_1_to_4_0_5_and_from_4_1_on(version: str, there: bool) -> None:
+    assert time_buckets(version) is there
+
+
+def test_a_version_has_three_numbers() -> None:
+    with pytest.raises(ValueError, match=r"'latest' is not a version such as 4\.2\.4"):
+        time_buckets("latest")
 
 
 def test_a_heap_has_24_bytes_per_message() -> None:
