@@ -39,7 +39,7 @@ def check_share(facts: Facts, finding: dict[str, Any]) -> Iterator[Violation]:
         else:
             expected.add("no data")
     # Each subscription must have the share: one that has not decides, then one of which nobody knows.
-    (outcome, *_) = [one for one in ("missed", "no data", "met") if one in expected]
+    outcome = next(one for one in ("missed", "no data", "met") if one in expected)
     if finding["outcome"] != outcome:
         text = f"the shares are {', '.join(intervals)}, bound {least} to {most}: {outcome}"
         yield Violation("output share", f"{text}, and not {finding['outcome']}")
