@@ -29,6 +29,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *clean)]
 
 
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a profile."""
+    from pytest_loadtest.commands.starter import schema_text
+
+    schema: dict[str, Any] = json.loads(schema_text("profile"))
+    return schema
+
+
 class Table(Directive):
     """Parses the Markdown of :meth:`lines` where the directive stands."""
 
@@ -53,9 +61,7 @@ class ProfileKeys(Table):
     """
 
     def lines(self) -> list[str]:
-        from pytest_loadtest import profile
-
-        schema = profile.json_schema()
+        schema = profile_schema()
         section = schema["$defs"][self.arguments[0]] if self.arguments else schema
         rows = [
             (f"`{name}`", kind(key), default(key), key.get("description", ""))
@@ -102,12 +108,11 @@ class SloKeys(Table):
     """
 
     def lines(self) -> list[str]:
-        from pytest_loadtest import profile
         from pytest_loadtest.metrics.catalogue import OBJECTIVES
 
         meanings = {
             key: value["description"]
-            for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()
+            for key, value in profile_schema()["$defs"]["Slo"]["properties"].items()
         }
         rows = [
             (

@@ -17,7 +17,6 @@ from pytest_loadtest.profile.files import (
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.overrides import setting
 from pytest_loadtest.profile.parse import from_document, loads
-from pytest_loadtest.profile.schema import json_schema
 from pytest_loadtest.profile.sections import (
     BrokerSection,
     GeneratorLimits,
@@ -37,7 +36,6 @@ __all__ = [
     "TargetSection",
     "find",
     "from_document",
-    "json_schema",
     "line_of",
     "load",
     "loads",

@@ -94,7 +94,8 @@ class Section(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        # A section within a section is built with it, and not twice.
+        defer_build=True,
         # A ValidationError in a traceback would show the value, which may be a secret.
         hide_input_in_errors=True,
     )

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from pytest_loadtest import profile
+from pytest_loadtest.commands.starter import schema_text
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.values.quantities import MINUTE, SECOND
@@ -20,7 +21,7 @@ ONLY = "name: a\nmessages: 0\nsubscriptionsPerTopic: 0\ndriver: {name: mqtt, con
 LEAST = ONLY + "testDuration: 9s\n"
 
 
-SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schema_text("profile")))
 
 
 def loads(text: str) -> profile.Profile:

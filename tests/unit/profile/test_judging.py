@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import jsonschema
 import pytest
 import yaml
 
 from pytest_loadtest import profile
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.commands.starter import schema_text
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.metrics import catalogue
 
@@ -28,7 +31,7 @@ def test_windows_violations_and_drift_fit_in_one_line_of_yaml() -> None:
     )
     found = [one.name for one in profile.loads(text, "p.yaml").objectives if not one.implicit]
     assert found == ["endToEndLatency.p99", "drift.endToEndLatency.p99"]
-    jsonschema.validate(yaml.safe_load(text), profile.json_schema())
+    jsonschema.validate(yaml.safe_load(text), json.loads(schema_text("profile")))
 
 
 @pytest.mark.parametrize(

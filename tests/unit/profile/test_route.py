@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from pytest_loadtest import profile
+from pytest_loadtest.commands.starter import schema_text
 from pytest_loadtest.errors import ProfileError, UsageError
 from pytest_loadtest.kinds.registry import kinds
 from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route
 
-SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schema_text("profile")))
 TEXT = """
 name: Orders are confirmed
 topics: 4

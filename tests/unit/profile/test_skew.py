@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from pytest_loadtest import profile
+from pytest_loadtest.commands.starter import schema_text
 from pytest_loadtest.errors import ProfileError
 from pytest_loadtest.values.quantities import SECOND
 
-SCHEMA = jsonschema.Draft202012Validator(profile.json_schema())
+SCHEMA = jsonschema.Draft202012Validator(json.loads(schema_text("profile")))
 SIX = Path(__file__).parents[3] / "profiles" / "pulsar" / "bundle-split.yaml"
 
 

@@ -1,7 +1,10 @@
-"""The profile's JSON Schema, for editors that complete and check YAML."""
+"""The profile's JSON Schema, for editors that complete and check YAML; ``scripts/schemas`` writes it."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema
@@ -11,8 +14,10 @@ from pytest_loadtest.profile.explain import IN_RESULTS_ONLY
 from pytest_loadtest.profile.fields import (
     DURATION_PATTERN,
     PERCENT_PATTERN,
+    Section,
     exact_duration,
     exact_percent,
+    spelling,
 )
 from pytest_loadtest.profile.model import Profile
 from pytest_loadtest.profile.omb_workload import KEYS
@@ -61,12 +66,13 @@ _MEANINGS = {name: metric.meaning for name, metric in OBJECTIVES.items()} | {
 }
 
 
-def json_schema() -> dict[str, Any]:
+def profile_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a profile with ``slo``.
 
     :func:`~pytest_loadtest.profile.loads` checks more than it.
     """
     schema = Profile.model_json_schema(by_alias=True, mode="validation", schema_generator=_Untitled)
+    _describe(schema["$defs"], Section)
     # The profile is a definition, because it contains itself as a workload.
     schema |= schema["$defs"].pop("Profile")
     # A profile without a name has that of its file.
@@ -101,6 +107,38 @@ def json_schema() -> dict[str, Any]:
         "if": {"not": {"anyOf": [{"required": ["workloads"]}, {"required": ["matrix"]}]}},
         "then": {"allOf": _needed()},
     }
+
+
+def _describe(definitions: dict[str, Any], base: type[Section]) -> None:
+    """Add the docstrings below fields to the definitions of all sections below ``base``.
+
+    Pydantic would search the source for them whenever the sections are imported.
+    """
+    for section in base.__subclasses__():
+        _describe(definitions, section)
+        if section.__name__ not in definitions:
+            continue
+        properties = definitions[section.__name__]["properties"]
+        for field, text in _docstrings(section).items():
+            properties[spelling(field)]["description"] = text
+
+
+def _docstrings(section: type[Section]) -> dict[str, str]:
+    """Return the docstring below each field that has one, by the field's name."""
+    texts = {}
+    for base in reversed(section.__mro__):
+        if not issubclass(base, Section):
+            continue
+        (definition,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, following in pairwise(definition.body):
+            match statement, following:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=field)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[field] = text
+    return texts
 
 
 def _join_lines(part: dict[str, Any]) -> None:
