@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.report.baseline import Baseline
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
+    from pytest_loadtest.report.verdict_section import PeakSection
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
 
@@ -103,8 +104,7 @@ def conclude_run(
     objectives = scaled_objectives(profile.objectives, run, written=profile.scaled.slo)
     allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
-    if any(found is not None and found.rate is None for found in (peak, peak_before)):
-        verdict = _without_peak(verdict)
+    verdict = _of_search(verdict, peak or peak_before)
     verdict, notes = _with_services(verdict, notes, run)
     # The windows of a backlog are no stages of the profile.
     measured_stages = samples.stages if backlog is None and backlog_before is None else ()
@@ -193,8 +193,18 @@ def _whole_verdict(
     return verdict, tuple(notes)
 
 
-def _without_peak(verdict: slo.Verdict) -> slo.Verdict:
-    """Return the verdict on a search without a peak: a miss, whatever its last step was."""
+def _of_search(verdict: slo.Verdict, found: Peak | PeakSection | None) -> slo.Verdict:
+    """Return the verdict on a search without a peak: a miss, whatever its last step was.
+
+    It is not, if the generator was the limit.
+
+    :param verdict: on the last step. :param found: the search; None if there was none.
+    """
+    if found is None or found.rate is not None:
+        return verdict
+    if found.limit == "generator" and verdict.outcome in (slo.Outcome.MET, slo.Outcome.MISSED):
+        reasons = ("no rate held, and the generator limited the lowest one", slo.REMEDY)
+        return replace(verdict, outcome=slo.Outcome.GENERATOR_LIMITED, reasons=reasons)
     return replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
 
 

@@ -90,6 +90,28 @@ def newest_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]
     return {name: max(_answers(runs), key=_started) for name, runs in groups.items()}
 
 
+def last_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]:
+    """Return the last run of each test, profile and workload, also if it never began.
+
+    For a search it is the step that has its answer, or without an answer its last step.
+    """
+    steps: dict[Identity, dict[Path, list[RunDocument]]] = {}
+    for document in documents:
+        runs = steps.setdefault(identity(document), {})
+        runs.setdefault(Path(document.results).parent, []).append(document)
+    last = {}
+    for name, runs in steps.items():
+        of_run = runs[max(runs, key=_session_and_attempt)]
+        last[name] = max(_answers(of_run), key=_started)
+    return last
+
+
+def _session_and_attempt(run: Path) -> tuple[str, int]:
+    """Return what sorts the folders ``SESSION/TEST/ATTEMPT/PROFILE`` of one test by time."""
+    *_, session, _, attempt, _ = ("", "", "", *run.parts)
+    return session, int(attempt) if attempt.isdecimal() else 0
+
+
 def baseline_at(path: Path, *, force: bool = False) -> Baseline:
     """Return the newest run of the same test, profile and workload in a file or folder.
 
@@ -141,8 +163,11 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
 def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
     """Return the baseline that earlier results of the same samples name; None if they name none."""
     comparison = None if earlier is None else earlier.comparison
-    if comparison is None or comparison.baseline is None:
+    if comparison is None:
         return None
+    if comparison.baseline is None:  # one was asked for, and not found
+        why = "; ".join(comparison.notes)
+        return Baseline(lambda _: why, comparison.forced)
     path = Path(comparison.baseline.results, RESULTS)
     best = [Path(folder, RESULTS) for folder in comparison.best]
     return Baseline(
@@ -198,6 +223,6 @@ def paired_runs(
         yield first.documents[0], second.documents[0]
         return
     before = newest_runs(first.documents)
-    after = newest_runs(second.documents)
+    after = last_runs(second.documents)
     for name in dict.fromkeys((*after, *before)):
         yield before.get(name), after.get(name)

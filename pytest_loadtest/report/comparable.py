@@ -46,6 +46,11 @@ def deciding_facts(document: RunDocument) -> dict[str, str]:
     seconds = None
     if document.measurements is not None and document.peak is None:
         seconds = round(document.measurements.duration / SECOND)
+    steps = None
+    if document.peak is not None:
+        # Confirmations are longer, and not every search has one.
+        held = [step for step in document.peak.steps if step.purpose != "confirm"]
+        steps = sorted({round(step.duration / SECOND) for step in held})
     machine = _picked(document.machine, "system", "processor", "cores", "memory")
     if machine["memory"] is not None:
         machine["memory"] = f"{machine['memory'] / _GIB:.0f} GiB"
@@ -55,6 +60,7 @@ def deciding_facts(document: RunDocument) -> dict[str, str]:
         "workers": document.plan.get("workers"),
         "bodies of templates": document.plan.get("bodies"),
         "seconds": seconds,
+        "seconds of a step": steps,
         "broker": _picked(document.broker, "name", "version", "mode", "settings"),
         "driver": _picked(document.driver, "client", "version", "stamps"),
         "machine": machine,

@@ -98,7 +98,11 @@ def _title(document: RunDocument) -> str:
 
 def _section(document: RunDocument) -> dict[str, Any]:
     """Return the part of ``slo`` with the bounds on regression; empty if there are none."""
-    regression = (document.profile.document.get("slo") or {}).get("regression")
+    written = document.profile.document
+    slo = written.get("slo") or {}
+    if document.scale is not None:
+        slo = {**slo, **((written.get("scaled") or {}).get("slo") or {})}
+    regression = slo.get("regression")
     return {"regression": regression} if regression else {}
 
 

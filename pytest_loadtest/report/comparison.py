@@ -5,6 +5,7 @@ The findings of objectives on regression are made here, too.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +13,7 @@ from pytest_loadtest.report.comparable import differences
 from pytest_loadtest.report.figures import (
     Figure,
     figures,
+    is_never,
     latency_percentiles,
     measure_noise,
     own_delay,
@@ -224,7 +226,9 @@ def _targets_change(
     """
     if changed is None:
         return _unknown("measured in neither run")
-    if changed.interval is None or gate.statistic == THROUGHPUT:
+    if changed.interval is None:
+        return _if_never(gate, changed, baseline, now)
+    if gate.statistic == THROUGHPUT:
         return changed
     before = own_delay(baseline, gate.statistic)
     after = own_delay(now, gate.statistic)
@@ -235,6 +239,19 @@ def _targets_change(
     delays = f"from {format_duration(before)} to {format_duration(after)} ({name})"
     excess = f"which is more than the allowed {format_duration(allowed)}"
     return _unknown(f"the generator's own send delay went {delays}, {excess}")
+
+
+def _if_never(
+    gate: Objective, changed: Changed, baseline: RunDocument, now: RunDocument
+) -> Changed:
+    """Return a change without an interval: its latency may be *never* in one of the runs."""
+    if gate.statistic == THROUGHPUT:
+        return changed
+    if is_never(baseline, gate.statistic):
+        return _unknown("never in the baseline, where too many messages did not come")
+    if changed.baseline and is_never(now, gate.statistic):
+        return replace(changed, now=math.inf)
+    return changed
 
 
 def _row(name: str, figure: Figure, changed: Changed, findings: Sequence[Finding]) -> FigureEntry:

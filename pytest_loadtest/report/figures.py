@@ -5,6 +5,7 @@ They come with their noise if the run is long enough.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import OBJECTIVES
@@ -178,11 +179,28 @@ def _statistic(latency: LatencySection, statistic: str) -> float | None:
         return latency.percentiles[statistic]
     # The document does not list it: it is unknown with too few samples, too many messages that
     # never came, or wrong clocks.
+    value = _percentile(latency, statistic)
+    return None if value is None else finite(value)
+
+
+def _percentile(latency: LatencySection, statistic: str) -> float | None:
+    """Return a percentile, infinite if too many messages never came; None if it is unknown."""
     distribution = latency_distribution(latency)
     percentile = float(statistic[1:])
-    if distribution is None or not distribution.proves(percentile):
+    if latency.clocks_disagree or distribution is None or not distribution.proves(percentile):
         return None
-    return finite(distribution.percentile(percentile))
+    return distribution.percentile(percentile)
+
+
+def is_never(document: RunDocument, name: str) -> bool:
+    """Return whether a percentile of latency is *never*: too many messages did not come.
+
+    :param name: ``endToEndLatency.p99``.
+    """
+    if document.measurements is None:
+        return False
+    latency = document.measurements.latencies["endToEnd"]
+    return latency is not None and _percentile(latency, name.partition(".")[2]) == math.inf
 
 
 def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:

@@ -42,7 +42,10 @@ def _sides(finding: FindingEntry, observed: float) -> Iterator[tuple[float, floa
     """Yield what each bound of an objective saw used, and what it allows."""
     if finding.maximum is not None:
         yield observed, finding.maximum
-    if finding.minimum is not None and finding.unit == "ratio":
+    if finding.minimum is not None and finding.tenths is not None:
+        # A change of at least -20 % allows a fall of 20 %.
+        yield -observed, -finding.minimum
+    elif finding.minimum is not None and finding.unit == "ratio":
         # A minimum of 95 % allows 5 %.
         yield 1 - observed, 1 - finding.minimum
     elif finding.minimum is not None:

@@ -11,6 +11,7 @@ runs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 class Changed:
     """One figure of two runs.
 
+    :param now: infinite if so many messages did not come that it is *never*.
     :param interval: None if the change has none; ``why`` then says why.
     """
 
@@ -46,6 +48,15 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
     """Judge one bound on regression. :param changed: None without a baseline to compare with."""
     if changed is None:
         return no_data(gate, "nothing to compare with")
+    before = format_value(changed.baseline or 0.0, changed.unit)
+    if changed.now == math.inf:
+        return Finding(
+            objective=gate,
+            outcome=Outcome.MISSED,
+            observed=math.inf,
+            samples=changed.samples,
+            text=f"{gate.name} {show(gate, math.inf).comparison} ({before} → never)",
+        )
     interval = changed.interval
     if interval is None:
         return no_data(gate, changed.why, changed.samples)
@@ -57,7 +68,6 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
         open_question = f"{change} is neither within {limit} nor beyond it"
         why = f"{open_question}: change cannot be told from noise"
         return no_data(gate, why, changed.samples)
-    before = format_value(changed.baseline or 0.0, changed.unit)
     after = format_value(changed.now or 0.0, changed.unit)
     return Finding(
         objective=gate,

@@ -2,7 +2,9 @@
 
 The rule: the change is a share of the value in the first tenth, and must lie within the bounds,
 also with the error of the clocks between hosts. In soak tests it shows what leaks or fills up. A
-drift that the generator's own pauses in the last tenth explain is not the target's.
+drift that the generator's own pauses in the last tenth explain is not the target's. One that is
+within its bounds only with the generator's own delays in both tenths, or only without them, is not
+the target's either.
 
 :func:`~pytest_loadtest.verdict.slo.evaluate` calls :func:`judge_drift` in the controller's thread
 that judges a run, and in the command ``aggregate``.
@@ -11,15 +13,17 @@ that judges a run, and in the command ``aggregate``.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import ROUNDING, exact, format_value
-from pytest_loadtest.verdict.excuses import excuse
+from pytest_loadtest.verdict.excuses import excuse, without_own_part
 from pytest_loadtest.verdict.finding import Finding, Outcome, Shown, no_data
 from pytest_loadtest.verdict.observations import clock_error, uneven_clocks
 from pytest_loadtest.verdict.slices import (
     SliceObservation,
+    in_time_without_own,
     late_in_slice,
     may_be_missing,
     moment,
@@ -165,24 +169,62 @@ def _own_cause(objective: Objective, tenths: _Tenths, measurements: Measurements
 def _own_pauses(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str | None:
     """Return how the generator's pauses in the last tenth lengthened its latencies, or None."""
 
-    def counted(kind: str) -> Histogram | Lateness | None:
-        return tenths.slices.of(kind, LAST)
-
     assert tenths.last.latencies is not None
     assert objective.maximum is not None
     bound = tenths.before * (1 + objective.maximum)
+    counted = partial(_of_tenth, tenths.slices, LAST)
     return excuse(objective, tenths.last.latencies, counted, bound, measurements)
+
+
+def _without_own(
+    objective: Objective, tenths: _Tenths, measurements: Measurements
+) -> _Tenths | None:
+    """Return the tenths without the generator's own delays; None if these are unknown."""
+    values = []
+    for at, observed in ((FIRST, tenths.first), (LAST, tenths.last)):
+        assert observed.value is not None
+        if tenths.unit == "ratio":
+            deliveries = int(tenths.slices.offered[at]) * tenths.slices.fan_out
+            values.append(in_time_without_own(tenths.slices, at) / deliveries)
+            continue
+        assert observed.latencies is not None
+        counted = partial(_of_tenth, tenths.slices, at)
+        value = without_own_part(objective, observed.latencies, counted)
+        values.append(observed.value if value is None else value)
+    if not measurements.pauses_known or not values[FIRST]:
+        return None
+    first, last = values
+    return tenths._replace(
+        first=tenths.first._replace(value=first), last=tenths.last._replace(value=last)
+    )
+
+
+def _of_tenth(slices: SlicedStats, at: int, kind: str) -> Histogram | Lateness | None:
+    return slices.of(kind, at)
+
+
+def _hidden(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str | None:
+    """Return how the generator's own delays decide whether the drift is within its bounds; None if
+    they do not.
+    """
+    rest = _without_own(objective, tenths, measurements)
+    if rest is None or _exceeds(objective, rest.change) == _exceeds(objective, tenths.change):
+        return None
+    change = f"{_percent(rest.change)} ({rest.values})"
+    return f"{objective.name} would be {change} without the generator's own part of each message"
 
 
 def _finding(objective: Objective, tenths: _Tenths, measurements: Measurements) -> Finding:
     change = tenths.change
-    own = None
     if not _exceeds(objective, change):
-        outcome = Outcome.MET
+        own = _hidden(objective, tenths, measurements)
+        outcome = Outcome.GENERATOR_LIMITED if own else Outcome.MET
         comparison = f"{_percent(change)} within {_write_bounds(objective)}"
         missed_by = ""
     else:
-        own = _own_cause(objective, tenths, measurements)
+        own = _own_cause(objective, tenths, measurements) or _hidden(
+            objective, tenths, measurements
+        )
         outcome = Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
         if change < 0:
             comparison = f"{_percent(change)} < {_percent(objective.minimum)}"

@@ -87,22 +87,33 @@ def _without_own_part(
     measurements: Measurements,
 ) -> str | None:
     """Return why the bound would hold if each message had come earlier by its own part, or None."""
-    kind = KINDS[objective.metric]
-    lengthened = counted(with_own(kind))
-    rest = counted(without_own(kind))
-    if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
-        return None
-    assert ranked.histogram is not None
-    remaining = ranked._replace(histogram=exchanged(ranked.histogram, lengthened, rest))
-    value = remaining.statistic(objective)
+    value = without_own_part(objective, ranked, counted)
     if value is None or value > bound:
         return None
+    lengthened = counted(with_own(KINDS[objective.metric]))
+    assert isinstance(lengthened, Histogram)
+    assert ranked.histogram is not None
     would_be = f"would be {format_value(value, 'ns')}"
     share = f"{exact(lengthened.n)} of {exact(ranked.histogram.n)}"
     delays = OBJECTIVES[objective.metric].lengthened_by
     causes = ", ".join(delay.name.lower().replace("_", " ") for delay in delays)
     stall = longest_stall(measurements)
     return f"{would_be} without the generator's own part of {share} ({causes}){stall}"
+
+
+def without_own_part(objective: Objective, ranked: Latencies, counted: Counted) -> float | None:
+    """Return the latency, ns, if each message had come earlier by the generator's own part of it.
+
+    None if that is unknown, or no message has such a part.
+    """
+    kind = KINDS[objective.metric]
+    lengthened = counted(with_own(kind))
+    rest = counted(without_own(kind))
+    if not isinstance(lengthened, Histogram) or not isinstance(rest, Histogram):
+        return None
+    assert ranked.histogram is not None
+    exchanged_part = exchanged(ranked.histogram, lengthened, rest)
+    return ranked._replace(histogram=exchanged_part).statistic(objective)
 
 
 def longest_stall(measurements: Measurements) -> str:

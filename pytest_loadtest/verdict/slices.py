@@ -141,6 +141,14 @@ def late_in_slice(
     return why or late_copies(value, bound, in_time, base * slices.fan_out, unit)
 
 
+def in_time_without_own(slices: SlicedStats, at: int) -> int:
+    """Return the deliveries of a time slice that would be in time without the generator's delays."""
+    in_time = int(slices.in_time[at])
+    came = int(slices.received[at]) - in_time
+    late_sends = min(int(slices.own_late[at]) * slices.fan_out, came)
+    return max(in_time + late_sends, int(slices.in_time_without_own[at]))
+
+
 def moment(ns: int) -> str:
     """Write a time since the start of the measured phase, in whole seconds: ``0:12:10``."""
     minutes, seconds = divmod(ns // SECOND, 60)

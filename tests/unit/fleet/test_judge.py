@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.documents import PEAK
 from builders.measured_runs import LEAST, findings, samples
 from builders.measurements import made as measured
 
@@ -19,6 +20,8 @@ from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_loadtest.verdict.peak import Limit
 
 
 @pytest.mark.parametrize(
@@ -199,3 +202,17 @@ def test_the_notes_of_telemetry_are_in_the_results(tmp_path: Path) -> None:
     )
     _, document = conclude_run(made)
     assert list(document.notes) == ["a topic has more partitions"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"),
+    [("none", Outcome.MISSED), ("generator", Outcome.GENERATOR_LIMITED)],
+)
+def test_a_search_without_a_peak_is_missed_unless_the_generator_was_its_limit(
+    limit: Limit, outcome: Outcome, tmp_path: Path
+) -> None:
+    """Its last step was met."""
+    profile = profiles.loads(f"{LEAST}slo: {{loss: 0}}\n", "p.yaml")
+    peak = replace(PEAK, rate=None, low=None, limit=limit)
+    result, _ = conclude_run(samples(profile, tmp_path), peak=peak)
+    assert result.load.verdict.outcome is outcome

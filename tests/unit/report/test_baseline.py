@@ -12,7 +12,7 @@ from builders.documents import PEAK, document
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline
 from pytest_loadtest.report.build import with_comparison
-from pytest_loadtest.report.comparison import compare_runs
+from pytest_loadtest.report.comparison import compare_runs, missing_comparison
 from pytest_loadtest.report.document import RunDocument, dumps
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -21,7 +21,7 @@ MISSED = replace(NOW.verdict, outcome=Outcome.MISSED)
 
 
 def kept(
-    root: Path, session: str, started: str, step: str = "measure", **changed: Any
+    root: Path, session: str, started: str | None, step: str = "measure", **changed: Any
 ) -> RunDocument:
     """Write a run in a results folder."""
     folder = root / session / "test" / "1" / "smoke" / step
@@ -108,6 +108,24 @@ def test_samples_judged_again_keep_their_baseline(tmp_path: Path) -> None:
     (Path(was.results) / "results.json").unlink()
     assert "is gone" in str(found.find(NOW))
     assert baseline.recorded_baseline(None) is baseline.recorded_baseline(NOW) is None
+
+
+def test_samples_judged_again_stay_without_a_baseline_that_was_asked_for_and_not_found() -> None:
+    """Without one their bounds on regression would not be judged, and no data would become met."""
+    earlier = with_comparison(NOW, missing_comparison((), "none is there").section, ())
+    found = baseline.recorded_baseline(earlier)
+    assert found is not None
+    assert found.find(NOW) == "none is there"
+
+
+def test_the_later_run_of_a_pair_is_the_last_one_also_if_it_never_began(tmp_path: Path) -> None:
+    """Of a search that broke off no step has the answer."""
+    first = kept(tmp_path / "a", "1", "2026-01-01")
+    kept(tmp_path / "b", "1", "2026-01-02")
+    unbegun = kept(tmp_path / "b", "2", None)
+    folders = [baseline.read_documents(tmp_path / name) for name in ("a", "b")]
+    (pair,) = baseline.paired_runs(*folders, files=False)
+    assert pair == (first, unbegun)
 
 
 def test_runs_of_two_folders_are_paired_by_test_profile_and_workload(tmp_path: Path) -> None:

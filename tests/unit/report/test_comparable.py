@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from builders.documents import changed, document
+from builders.documents import PEAK, changed, document
 
 from pytest_loadtest.report.comparable import comparable_key, differences, profile_key
 from pytest_loadtest.report.verdict_section import DifferenceEntry
+from pytest_loadtest.values.quantities import SECOND
+
+if TYPE_CHECKING:
+    from pytest_loadtest.report.document import RunDocument
 
 
 def test_a_run_is_comparable_with_another_of_its_kind() -> None:
@@ -21,6 +25,31 @@ def test_a_run_is_comparable_with_another_of_its_kind() -> None:
         == comparable_key(other)
         == comparable_key(document(counts={"lost": 3}))
     )
+
+
+def searched(hold: int) -> RunDocument:
+    """Return a search with steps of so many seconds, and confirmations of twice as many."""
+    found = document(parts={"peak": PEAK})
+    assert found.peak is not None
+    steps = []
+    for step in found.peak.steps:
+        seconds = 2 * hold if step.purpose == "confirm" else hold
+        steps.append(replace(step, duration=seconds * SECOND))
+    return replace(found, peak=replace(found.peak, steps=tuple(steps)))
+
+
+def test_searches_with_steps_of_different_length_are_not_comparable() -> None:
+    """Short steps find higher rates; confirmations are longer, and not every search has one."""
+    short = searched(10)
+    assert short.peak is not None
+    steps = tuple(step for step in short.peak.steps if step.purpose != "confirm")
+    assert len(steps) < len(short.peak.steps)
+    unconfirmed = replace(short, peak=replace(short.peak, steps=steps))
+    long = searched(25)
+    assert comparable_key(short) == comparable_key(unconfirmed)
+    assert comparable_key(short) != comparable_key(long)
+    (found,) = differences(short, long)
+    assert (found.name, found.decides) == ("seconds of a step", True)
 
 
 @pytest.mark.parametrize(

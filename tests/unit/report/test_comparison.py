@@ -137,6 +137,24 @@ def test_results_without_blocks_have_no_interval_of_latency() -> None:
     assert [finding.outcome.value for finding in findings] == ["no data", "met"]
 
 
+def test_a_percentile_that_became_never_is_missed() -> None:
+    """2 % of the messages did not come; the other way round there is nothing to compare with."""
+    n = 12_000
+    all_came = {"offered": n, "sent": n, "sent_in_time": n, "acked": n, "received": n}
+    some_lost = all_came | {"received": n - 240, "received_in_time": n - 240, "lost": 240}
+    slo = {"loss": "5%"}
+    complete = run_of(wandering(1), slo, counts=all_came | {"received_in_time": n, "lost": 0})
+    lossy = run_of(wandering(2), slo, counts=some_lost)
+    assert complete.measurements is not None
+    gates = GATES[:1]
+    missed = compare_runs(complete, lossy, gates).findings[0]
+    assert missed.outcome is Outcome.MISSED
+    assert missed.text.endswith("never > 10 %: too many never came (63.7 ms → never)")
+    unknown = compare_runs(lossy, complete, gates).findings[0]
+    assert unknown.outcome is Outcome.NO_DATA
+    assert "never in the baseline" in unknown.text
+
+
 def test_values_in_different_units_are_not_compared() -> None:
     """The profile bounded a number of messages once, and a share of them now: neither is a change of the other."""
     before, now = (

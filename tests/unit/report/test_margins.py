@@ -14,7 +14,12 @@ from pytest_loadtest.report.margins import (
     tightest_first,
     used_share,
 )
-from pytest_loadtest.report.verdict_section import FindingEntry, ShownSection, WindowsSection
+from pytest_loadtest.report.verdict_section import (
+    FindingEntry,
+    ShownSection,
+    TenthsSection,
+    WindowsSection,
+)
 from pytest_loadtest.verdict.slo import Outcome
 
 SHOWN = ShownSection(observed="", bound="", over="")
@@ -27,6 +32,11 @@ def finding(observed: float | None = None, **parts: object) -> FindingEntry:
         outcome=Outcome.MET, observed=observed, samples=None, text="x: too few", shown=SHOWN,
     )  # fmt: skip
     return replace(made, **parts)
+
+
+def drifted(last: float) -> TenthsSection:
+    """Return a throughput that was all of what was offered, and then this share of it."""
+    return TenthsSection(unit="ratio", first=1.0, last=last)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +52,8 @@ def finding(observed: float | None = None, **parts: object) -> FindingEntry:
         (finding(0.0, maximum=0.0, unit="messages"), 0),
         (finding(3.0, maximum=0.0, unit="messages"), math.inf),
         (finding(-0.1, maximum=0.2, unit="ratio"), 0),
+        (finding(-0.1, minimum=-0.2, unit="ratio", tenths=drifted(0.9)), 0.5),
+        (finding(0.1, minimum=-0.2, unit="ratio", tenths=drifted(1.1)), 0),
         (finding(None, maximum=0.2), None),
         (finding(None, shown=replace(SHOWN, over="too many never came")), math.inf),
     ],

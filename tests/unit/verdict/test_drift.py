@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -151,6 +152,48 @@ def test_a_drift_caused_by_the_generator_is_generator_limited() -> None:
     )
     assert finding.outcome is Outcome.GENERATOR_LIMITED
     assert "own send delay" in str(finding.own)
+
+
+@pytest.mark.parametrize(
+    ("last", "bound"), [(400_000, "20%"), (10_000, {"min": "20%", "max": "20%"})]
+)
+def test_a_pause_of_the_generator_in_the_first_tenth_neither_hides_a_drift_nor_makes_one(
+    last: int, bound: object
+) -> None:
+    """50 of 1 000 copies came after 500 ms, and would have come after 10 ms without it."""
+    slow = histogram(np.repeat(np.array([10 * MS, 500 * MS]), [950, 50]))
+    found = tenths(slow, constant(last))
+    own = {
+        "end_to_end_with_own": of_parts([constant(500_000, 50), None]),
+        "end_to_end_without_own": of_parts([constant(10_000, 50), None]),
+    }
+    found = replace(found, latencies={**found.latencies, **own})
+    run = made(tenths=found, pauses_known=True)
+    slo = parse_slo({"drift": {"endToEndLatency.p99": bound}}, implicit=())
+    finding = evaluate(slo, run, Limits()).findings[0]
+    assert finding.outcome is Outcome.GENERATOR_LIMITED
+    assert "without the generator's own part" in str(finding.own)
+
+
+def test_a_pause_in_both_tenths_leaves_a_drift_within_its_bounds() -> None:
+    """Each would be 10 ms without it."""
+    own = {
+        "end_to_end_with_own": of_parts([constant(50_000), constant(50_000)]),
+        "end_to_end_without_own": of_parts([constant(10_000), constant(10_000)]),
+    }
+    found = tenths(constant(50_000), constant(50_000))
+    found = replace(found, latencies={**found.latencies, **own})
+    slo = parse_slo({"drift": {"endToEndLatency.p99": "20%"}}, implicit=())
+    run = made(tenths=found, pauses_known=True)
+    assert evaluate(slo, run, Limits()).findings[0].outcome is Outcome.MET
+
+
+def test_a_throughput_that_the_generator_reduced_in_the_first_tenth_hides_no_fall() -> None:
+    found = tenths(constant(1), constant(1), (700, 700))
+    found = replace(found, in_time_without_own=np.array([1000, 700]))
+    slo = parse_slo({"drift": {"throughput": "20%"}}, implicit=())
+    run = made(tenths=found, pauses_known=True)
+    assert evaluate(slo, run, Limits()).findings[0].outcome is Outcome.GENERATOR_LIMITED
 
 
 def test_a_fall_of_the_throughput_is_the_generators_if_it_read_the_copies_late() -> None:
