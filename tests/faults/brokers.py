@@ -257,7 +257,7 @@ MOSQUITTO = (
         happens="The broker dies under load.",
         made="SIGKILL to the session's mosquitto.",
         profile={"driver": DURABLE, "testDuration": "5min"}, prepare=own_mosquitto, act=to_mosquitto(signal.SIGKILL),
-        verdict=NO_DATA, status=1, says=("because the target mosquitto … went away: ended by SIGKILL",),
+        shares=True, verdict=NO_DATA, status=1, says=("because the target mosquitto … went away: ended by SIGKILL",),
     ),
     Fault(
         name="broker-paused",
@@ -280,7 +280,7 @@ MOSQUITTO = (
         made="SIGSTOP to the session's mosquitto, and no SIGCONT; QoS 1, 20 messages in flight; messages wait for 2 s at most.",
         profile={"driver": HANGING, "producersPerTopic": 1, "testDuration": "5s", "producerRate": 400, "drainTimeout": "1s", "maxSendDelay": "2s", "slo": {"endToEndLatency": {"p50": "100ms"}}},
         prepare=own_mosquitto, act=to_mosquitto(signal.SIGSTOP),
-        verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s", "bottleneck broker not reading: … stopped by a signal"),
+        shares=True, verdict=MISSED, status=1, says=("messages were dropped because the target's in-flight windows were full: topic … from … to 5.00 s", "bottleneck broker not reading: … stopped by a signal"),
     ),
     Fault(
         name="topic-hangs",
@@ -307,7 +307,7 @@ MOSQUITTO = (
         happens="Another broker takes the place of the first one at the same address.",
         made="mosquitto is killed, and one that offers QoS 0 only starts at its port; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "4s", "drainTimeout": "3s", "maxSendDelay": "3s"}, prepare=to_be_replaced, act=replace_mosquitto,
-        verdict=NO_DATA, status=1, says=("because … was not back when the drain ended: … (the broker allows QoS 0 at most, the profile needs 1)",),
+        shares=True, verdict=NO_DATA, status=1, says=("because … was not back when the drain ended: … (the broker allows QoS 0 at most, the profile needs 1)",),
     ),
     Fault(
         name="broker-upgraded",
@@ -340,21 +340,21 @@ MOSQUITTO = (
         happens="All connections are closed under load; clients connect again.",
         made="A proxy closes them; mosquitto keeps the sessions; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 200, "drainTimeout": "30s", "slo": BOUNDS}, prepare=behind_proxy, act=with_proxy("cut"),
-        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost",),
+        shares=True, verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost",),
     ),
     Fault(
         name="half-open",
         happens="All connections fall silent under load, without an end; clients find out by their keep-alive.",
         made="A proxy passes nothing on any more on the open connections; `keepAlive: 2s`; mosquitto keeps the sessions; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 200, "drainTimeout": "60s", "slo": BOUNDS}, prepare=behind_proxy, act=with_proxy("fall_silent"),
-        verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost: no answer to a ping within keepAlive",),
+        shares=True, verdict=MET, status=0, counts={"offered": 600, "acked": 600, "received": 600, "lost": 0}, says=("incidents 6 × connection lost: no answer to a ping within keepAlive",),
     ),
     Fault(
         name="slow-reader",
         happens="Consumers get less than is sent to them.",
         made="A proxy passes 10 kB/s on to each client; the bound on p90 is 500 ms; QoS 1.",
         profile={"driver": DURABLE, "testDuration": "3s", "producerRate": 2000, "drainTimeout": "60s", "slo": BOUNDS | {"endToEndLatency": {"p90": "500ms"}}}, prepare=behind_proxy, act=slow_down,
-        verdict=MISSED, status=1, counts={"offered": 6000, "lost": 0}, says=("✗ endToEndLatency.p90 … <= 500 ms",),
+        shares=True, verdict=MISSED, status=1, counts={"offered": 6000, "lost": 0}, says=("✗ endToEndLatency.p90 … <= 500 ms",),
     ),
     Fault(
         name="password-changed",

@@ -61,6 +61,8 @@ class Fault:
     """Aggregate with Spark, not with numpy."""
     memory: int = 600
     """The most memory that a process of pytest may use, MB."""
+    shares: bool = False
+    """Runs in one session with others: its preparation changes nothing but its profile, its action its own broker, and the session goes on."""
     slow: bool = False
     """Not in ``scripts/test``."""
 

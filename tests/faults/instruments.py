@@ -80,8 +80,8 @@ def _note_phases() -> None:
 
     def begin_and_note(self: Any, workload: Any, following: Any, start: int) -> Any:
         order = begin(self, workload, following, start)
-        if workload.part.profile.name == "fault":
-            _write(f"{order.phase.name}.phase", json.dumps([start, start + order.phase.duration]))
+        name = f"{workload.part.profile.name}.{order.phase.name}.phase"
+        _write(name, json.dumps([start, start + order.phase.duration]))
         return order
 
     def judge_and_note(self: Any, run: Any) -> Any:

@@ -69,11 +69,11 @@ class FaultySession:
 
     @property
     def temporary(self) -> Path:
-        return self.folder / "tmp"
+        return self.project.path / "tmp"
 
     def note(self, name: str) -> Any:
         """Return what an instrument has noted; None if it has not yet."""
-        path = self.folder / "instruments" / name
+        path = self.project.path / "instruments" / name
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def pid(self, who: str) -> int:
@@ -95,9 +95,11 @@ class FaultySession:
         if name == "start":
             self.until(lambda: self.find("loopback.relay"), "the target")
             return
-        noted = {"warm-up": "warm-up.phase", "aggregation": "aggregation.phase"}.get(
-            name, "measure.phase"
-        )
+        profile = self.profile["name"]
+        noted = {
+            "warm-up": f"{profile}.warm-up.phase",
+            "aggregation": "aggregation.phase",
+        }.get(name, f"{profile}.measure.phase")
         self.until(lambda: self.note(noted), name)
         since = self.note(noted)[name == "drain"]
         self.until(lambda: time.monotonic_ns() > since + int(after * 1e9), name)
@@ -118,13 +120,13 @@ class FaultySession:
 
     def seen(self, finished: Finished, seconds: float, ending: float) -> Seen:
         """Return what the session showed and left behind."""
-        folders = [self.temporary, *self.folder.glob(".loadtest/*/spark")]
+        folders = [self.temporary, *self.project.path.glob(".loadtest/*/spark")]
         left = [
             path.name for folder in folders for path in folder.iterdir() if path.name not in KEPT
         ]
         ends = [
             json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted((self.folder / "instruments").glob("*.end"))
+            for path in sorted((self.project.path / "instruments").glob("*.end"))
         ]
         documents = finished.documents
         verdicts = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import Measurements
 
-RATE, SECONDS = 1000, 12
+RATE, SECONDS = 1000, 5
 PERCENTILES = (1, 25, 50, 75, 90, 95, 99, 99.5, 99.9)
 
 
@@ -99,5 +99,5 @@ def test_exactly_the_overtaken_messages_are_out_of_order(run: Finished) -> None:
         came = (run.sent["sent"][mine] + latency(run.sent["seq"][mine]))[order]
         soonest_after = np.minimum.accumulate(came[::-1])[::-1]
         late += int((came[:-1] > soonest_after[1:]).sum())
-    assert late > 1000
+    assert late > 400
     assert measured(run).counts.out_of_order == late
