@@ -175,7 +175,7 @@ class Session(NamedTuple):
 
 def write_small(project: Project) -> None:
     """Write a service, and a profile of a short load."""
-    project.profile("small", rate=100)
+    project.profile("small", rate=100, duration="500ms")
     project.write("service.py", SERVICE)
 
 

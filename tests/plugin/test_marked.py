@@ -93,7 +93,7 @@ def test_a_marked_test_whose_load_is_another_fixture_is_an_error(
     project: Project, workers: str
 ) -> None:
     """The error names the other fixture or parameter: of a conftest, a class or parametrize."""
-    project.profile("smoke", slo="{sent: 1%, throughput: 1%}")
+    project.profile("smoke", duration="500ms", slo="{sent: 1%, throughput: 1%}")
     project.write("foreign/conftest.py", CONFTEST)
     project.write("foreign/test_foreign.py", FOREIGN)
     project.write("test_own.py", OWN)
@@ -113,8 +113,10 @@ def test_a_marked_test_whose_load_is_another_fixture_is_an_error(
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_broken_run_is_an_error_under_xfail_too(project: Project, workers: str) -> None:
     """Unless the mark names the exception: xfail expects a missed objective, not missing data."""
-    project.profile("few", slo="{endToEndLatency: {p99.99: 1s}, sent: 1%, throughput: 1%}")
-    project.missed_profile()
+    project.profile(
+        "few", duration="500ms", slo="{endToEndLatency: {p99.99: 1s}, sent: 1%, throughput: 1%}"
+    )
+    project.missed_profile(duration="500ms")
     project.write("test_it.py", BROKEN)
     run = project.run(workers, "-p", "no:cacheprovider")
     assert tags(run) == {

@@ -112,10 +112,10 @@ def sent(project: Project, test: str) -> list[pa.Table]:
 
 
 def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: Project) -> None:
-    """With one worker and Spark, and with three and the definitions in its place."""
+    """With three workers and Spark, and with one and the definitions in its place."""
     outcomes.environment |= numpy_aggregation.ENVIRONMENT
     for workers, chosen in (("-n0", ""), ("-n3", "not once")):
-        instead = ("-p", "numpy_aggregation") if chosen else ()
+        instead = ("-p", "numpy_aggregation") if not chosen else ()
         run = outcomes.run(
             workers,
             *instead,

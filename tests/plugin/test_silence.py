@@ -166,7 +166,7 @@ LASTING = (
     "test_no_data",
     "test_asynchronous",
 )
-"""Tests whose load runs for a second."""
+"""Tests whose load runs for half a second."""
 SESSIONS = {
     "-n0": [name for name in STATUS if name != "test_dead"],
     "-n2": list(STATUS),
@@ -226,9 +226,9 @@ def junit_outcomes(run: Finished) -> list[tuple[str, str]]:
 @pytest.fixture
 def watched(project: Project) -> Project:
     """Return a project with all reporters, and a test for each outcome."""
-    project.profile("met")
-    project.missed_profile()
-    project.profile("unknown", slo="{endToEndLatency: {p99.999: 60s}}")
+    project.profile("met", duration="500ms")
+    project.missed_profile(duration="500ms")
+    project.profile("unknown", duration="500ms", slo="{endToEndLatency: {p99.999: 60s}}")
     project.profile("huge", rate=50_000_000)
     project.write("pytest.ini", INI.replace(NO_REPORTERS, "") + "    -p numpy_aggregation\n")
     project.write("conftest.py", REPORTER)
@@ -259,7 +259,7 @@ def test_every_reporter_has_one_result_of_each_load_test(watched: Project, worke
         for name in tests
         if name in LASTING
     }
-    assert {name: duration for name, duration in durations.items() if duration < 1000} == {}
+    assert {name: duration for name, duration in durations.items() if duration < 500} == {}
     check_notes(
         watched,
         [name for name in tests if name not in ("test_ordinary", "test_other", "test_dead")],
