@@ -504,16 +504,6 @@ def orders(request, load_service, load_target):
 def faulty(*faults):
     return pytest.mark.parametrize("orders", [faults], ids=["-"], indirect=True)
 
-@faulty()
-@pytest.mark.load("native")
-def test_native(load, orders):
-    load.assert_slo()
-
-@faulty()
-@pytest.mark.load("library")
-def test_library(load, orders):
-    load.assert_slo()
-
 @faulty("--lose", "250", "--double", "350")
 @pytest.mark.load("losing")
 def test_losing(load, orders):
@@ -571,8 +561,6 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(on_pulsar: Session) -
         assert (counts["foreign"], counts["corrupt"]) == (0, 0)
         counted[test] = (counts["received"], counts["lost"], counts["duplicates"])
     assert counted == {
-        "test_orders.py::test_native[-]": (MESSAGES, 0, 0),
-        "test_orders.py::test_library[-]": (MESSAGES, 0, 0),
         "test_orders.py::test_losing[-]": (MESSAGES - 4, 4, 2),
         "test_orders.py::test_slow[-]": (MESSAGES, 0, 0),
         "test_orders.py::test_overtaking[-]": (MESSAGES, 0, 0),
