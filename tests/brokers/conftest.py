@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy_aggregation
 import pytest
+from running import running
 from waiting_for import gone
 
 from pytest_loadtest import brokers
@@ -26,6 +27,7 @@ from pytest_loadtest.brokers.base import ROLE
 from pytest_loadtest.brokers.certificates import Authority, KeyPair
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK
+from pytest_loadtest.profile.sections import SecuritySection
 
 SESSION_SECONDS = 280
 INI = """\
@@ -37,6 +39,25 @@ SETTINGS = {
     STRICT: "true",
     TICK: "100",
 }  # delayed messages are never early
+
+SPECIAL_SETTINGS = {
+    # Pings come soon, yet no client must be quick to answer.
+    "keepAliveIntervalSeconds": "5",
+    "brokerEntryMetadataInterceptors": (
+        "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+    ),
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "journalSyncData": "true",
+}
+
+CLUSTER_SETTINGS = {
+    # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer. With 4 s a
+    # busy machine ended the sessions of living brokers.
+    "metadataStoreSessionTimeoutMillis": "10000",
+    "zkTimeout": "10000",
+    # Otherwise three copies on three bookies need all three, whatever the ack quorum is.
+    "bookkeeper_delayEnsembleChange": "true",
+}
 
 
 class OmbSession:
@@ -113,6 +134,44 @@ def pulsar_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
     yield broker
     broker.stop()
     assert gone(broker.facts.pid)
+    assert not folder.exists()
+
+
+@pytest.fixture(scope="package")
+def special_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """A real Pulsar for tests of properties that others would notice.
+
+    It pings soon, puts its own metadata before each entry, and syncs its journal to the disk.
+    """
+    folder = tmp_path_factory.mktemp("special") / "broker"
+    request = brokers.BrokerRequest(
+        kind="pulsar", mode="process", folder=folder, settings=SPECIAL_SETTINGS
+    )
+    with running(request) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="package")
+def pulsar_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
+    """Two brokers and three bookies, which tests may kill.
+
+    The brokers have the same keys, and each client shows its certificate to both.
+    """
+    folder = tmp_path_factory.mktemp("cluster") / "broker"
+    request = brokers.BrokerRequest(
+        kind="pulsar",
+        mode="process",
+        folder=folder,
+        settings=CLUSTER_SETTINGS,
+        security=SecuritySection(tls=True, auth="tls"),
+        nodes={"broker": 2, "bookie": 3},
+    )
+    broker = brokers.start(request, print)
+    assert broker.facts.settings["security"] == "TLS, tls authentication"
+    pids = broker.facts.pids
+    yield broker
+    broker.stop()
+    assert all(map(gone, (*pids, *broker.facts.pids)))
     assert not folder.exists()
 
 

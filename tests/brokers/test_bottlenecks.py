@@ -101,7 +101,7 @@ def test_a_flood_makes_the_brokers_cpu_the_bottleneck(
     )
     rights.chmod(0o644)
     with started(tmp_path, acl_file=str(rights)) as broker:
-        more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ntestDuration: 6s\ndriver: {name: mqtt, qos: 0}\n"
+        more = "subscriptionsPerTopic: 0\nproducerRate: 15000\nmessageSize: 64\ndriver: {name: mqtt, qos: 0}\n"
         document = run(broker, more)
     concluded(
         document,
@@ -275,7 +275,7 @@ def test_an_overloaded_worker_makes_the_generator_the_bottleneck(
 ) -> None:
     """paho needs several times the broker's CPU for a message."""
     with started(tmp_path) as broker:
-        more = "testDuration: 4s\nproducerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
+        more = "producerRate: 150000\nmessageSize: 64\nmaxSendDelay: 1s\ndriver: {name: mqtt, client: library, qos: 0}\n"
         document = run(broker, more)
     concluded(
         document,

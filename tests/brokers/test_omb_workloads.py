@@ -56,7 +56,7 @@ from pathlib import Path
 import pytest
 
 PATHS = {{path.stem: str(path) for path in sorted(Path({str(PROFILES)!r}).glob("*.yaml"))}}
-BACKLOG = {{"consumerBacklogSizeGB": 0.05}}  # it takes as long to build at any scale
+BACKLOG = {{"consumerBacklogSizeGB": 0.01}}  # it takes as long to build at any scale
 SEARCH = {{"start": 50_000, "max": 50_000, "hold": "1s", "confirm": "1s", "warmup": "500ms", "repeats": 1}}
 
 def ask(path):

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from waiting_for import gone, wait_until
+from waiting_for import wait_until
 
-from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.drivers.pulsar.admin import Admin
@@ -20,12 +19,11 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.samples import Status
-from pytest_loadtest.profile.sections import SecuritySection
 from pytest_loadtest.testing import DRIVER_CHECKS, Rig, Subject, rig
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pytest_loadtest import brokers
 
 pytestmark = [
     pytest.mark.pulsar,
@@ -41,35 +39,13 @@ both = pytest.mark.parametrize(
         pytest.param(NativePulsarDriver, id="native"),
     ],
 )
-SETTINGS = {
-    # A killed broker's topics move when its session at ZooKeeper ends; the default of 30 s would only make the tests longer. With 4 s a
-    # busy machine ended the sessions of living brokers.
-    "metadataStoreSessionTimeoutMillis": "10000",
-    "zkTimeout": "10000",
-    # Otherwise three copies on three bookies need all three, whatever the ack quorum is.
-    "bookkeeper_delayEnsembleChange": "true",
-}
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    """Its brokers have the same keys, and each client shows its certificate to both."""
-    folder = tmp_path_factory.mktemp("cluster") / "broker"
-    request = brokers.BrokerRequest(
-        kind="pulsar",
-        mode="process",
-        folder=folder,
-        settings=SETTINGS,
-        security=SecuritySection(tls=True, auth="tls"),
-        nodes={"broker": 2, "bookie": 3},
-    )
-    broker = brokers.start(request, print)
-    assert broker.facts.settings["security"] == "TLS, tls authentication"
-    pids = broker.facts.pids
-    yield broker
-    broker.stop()
-    assert all(map(gone, (*pids, *broker.facts.pids)))
-    assert not folder.exists()
+@pytest.fixture
+def cluster(pulsar_cluster: brokers.Broker) -> brokers.Broker:
+    """The cluster with all its processes; those that a test has killed are started again."""
+    start_all(pulsar_cluster)
+    return pulsar_cluster
 
 
 def subject(cluster: brokers.Broker, driver: Any, **settings: Any) -> Subject:
@@ -121,6 +97,18 @@ def test_the_driver_keeps_each_promise_on_a_cluster(cluster: brokers.Broker, dri
 
 
 @both
+def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) -> None:
+    """The ack quorum is 2: a killed bookie costs no message."""
+    with rig(
+        subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS
+    ) as r:
+        r.send(EACH)
+        cluster.node("bookie", 2).kill()
+        r.send(EACH, EACH)
+        account(r, 2 * EACH * STREAMS)
+
+
+@both
 def test_ownership_that_moves_loses_nothing(cluster: brokers.Broker, driver: Any) -> None:
     """A namespace unloaded, a bundle split, a broker killed: the client looks up the next owner, or is told it.
 
@@ -153,25 +141,11 @@ def test_ownership_that_moves_loses_nothing(cluster: brokers.Broker, driver: Any
         r.send(EACH, 3 * EACH)
         account(r, 4 * EACH * STREAMS)
         assert admin._request("GET", f"{path}/bundles")["numBundles"] == BUNDLES + 1
-    start_all(cluster)
 
 
 def split(admin: Admin, path: str) -> None:
     first, second = admin._request("GET", f"{path}/bundles")["boundaries"][:2]
     admin._request("PUT", f"{path}/{first}_{second}/split?unload=true")
-
-
-@both
-def test_two_of_three_copies_are_enough(cluster: brokers.Broker, driver: Any) -> None:
-    """The ack quorum is 2: a killed bookie costs no message."""
-    with rig(
-        subject(cluster, driver, persistence=three_copies()), streams=STREAMS, topics=STREAMS
-    ) as r:
-        r.send(EACH)
-        cluster.node("bookie", 2).kill()
-        r.send(EACH, EACH)
-        account(r, 2 * EACH * STREAMS)
-    start_all(cluster)
 
 
 @pytest.mark.slow
@@ -197,6 +171,8 @@ def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
 def start_all(cluster: brokers.Broker) -> None:
     """Start all processes that are down, at the same time."""
     down = [name.split() for name, pid in cluster.facts.nodes.items() if pid is None]
+    if not down:
+        return
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda name: cluster.node(name[0], int(name[1])).start(), down))
     assert cluster.failure() is None

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from driven import drive
-from running import running
 from slow_disk import need_slow_disk, slow_disk
 
-from pytest_loadtest import brokers
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.url import RemoteBroker, parse_endpoints
 from pytest_loadtest.drivers.pulsar import scrape
@@ -24,6 +22,7 @@ from pytest_loadtest.drivers.pulsar.native.driver import NativePulsarDriver
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from pytest_loadtest import brokers
     from pytest_loadtest.engine.progress import Progress
 
 pytestmark = [
@@ -178,24 +177,23 @@ def test_a_sleeping_consumer_is_concluded(
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
 
 
-def test_a_slow_disk_is_concluded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_is_concluded(
+    special_pulsar: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bookie syncs its journal to a disk with half of the needed bandwidth; the broker reports the write time every five seconds."""
     need_slow_disk()
-    settings = {"journalSyncData": "true"}
-    request = brokers.BrokerRequest(
-        kind="pulsar", mode="process", folder=tmp_path / "broker", settings=settings
-    )
-    with running(request) as broker:
-        if "data" in broker.facts.settings:
-            pytest.skip(f"its data lies in no disk: {broker.facts.settings['data']}")
-        assert broker.facts.pid is not None
-        with slow_disk(broker.facts.pid, tmp_path, 500_000):
-            more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
-            document = drive(
-                broker,
-                more + "driver: {name: pulsar, maxPendingMessages: 50}\n",
-                tmp_path,
-                monkeypatch,
-            )
+    facts = special_pulsar.facts
+    if "data" in facts.settings:
+        pytest.skip(f"its data lies in no disk: {facts.settings['data']}")
+    assert facts.settings["journalSyncData"] == "true"
+    assert facts.pid is not None
+    with slow_disk(facts.pid, tmp_path, 500_000):
+        more = "testDuration: 12s\nproducerRate: 100\nmessageSize: 10240\nmaxSendDelay: 1s\n"
+        document = drive(
+            special_pulsar,
+            more + "driver: {name: pulsar, maxPendingMessages: 50}\n",
+            tmp_path,
+            monkeypatch,
+        )
     evidence = r"a write to Pulsar's bookies took [\d.]+ m?s on average, of the [\d.]+ m?s that the broker needed to publish, in \d+ of \d+"
     concluded(document, "bookie write", evidence)

@@ -58,11 +58,6 @@ lite = pytest.mark.skipif(
     reason="pulsar-lite is not installed: pip install 'pytest-loadtest[embedded]'",
 )
 MS = 30_000  # to wait for what pulsar-client is to receive, in ms; a failure alone waits so long
-SETTINGS = {
-    "keepAliveIntervalSeconds": "5",  # pings come soon, yet nobody must be quick to answer
-    "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
-    "exposingBrokerEntryMetadataToClientEnabled": "true",
-}
 CHECKSUM, TERMINATED, PRODUCER_BUSY, INVALID_TOPIC = (
     9,
     15,
@@ -72,20 +67,15 @@ CHECKSUM, TERMINATED, PRODUCER_BUSY, INVALID_TOPIC = (
 
 
 @contextmanager
-def started(
-    mode: str, folder: Path, version: str | None = None, settings: dict[str, str] | None = None
-) -> Iterator[brokers.Broker]:
-    request = brokers.BrokerRequest(
-        kind="pulsar", mode=mode, folder=folder, version=version, settings=settings or {}
-    )
+def started(mode: str, folder: Path, version: str | None = None) -> Iterator[brokers.Broker]:
+    request = brokers.BrokerRequest(kind="pulsar", mode=mode, folder=folder, version=version)
     with running(request) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
-    with started("process", tmp_path_factory.mktemp("pulsar"), settings=SETTINGS) as running:
-        yield running
+def broker(special_pulsar: brokers.Broker) -> brokers.Broker:
+    return special_pulsar
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +137,7 @@ def received(consumer: Consumer, messages: int) -> list[Received]:
     params=[
         pytest.param(("process", "4.2.4"), marks=real, id="4.2.4"),
         pytest.param(("process", "4.0.0"), marks=(*real, pytest.mark.slow), id="4.0.0"),
-        pytest.param(("process", "5.0.0-M1"), marks=real, id="5.0.0-M1"),
+        pytest.param(("process", "5.0.0-M1"), marks=(*real, pytest.mark.slow), id="5.0.0-M1"),
         pytest.param(("embedded", None), marks=lite, id="lite"),
     ]
 )

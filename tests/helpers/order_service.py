@@ -2,8 +2,9 @@
 
     python order_service.py mqtt --port 1883 [--reject 3] [--copies 2] [--drop 100] [--double 70]
         [--choose 5] [--wait 0.025] [--work 0.025]
+    python order_service.py pulsar --url pulsar://127.0.0.1:6650 [--prefix mine-] …
 
-It reads orders/N, or shop/orders/N with MQTT, and sends to the topic with ``confirmed`` in place of
+It reads PREFIXorders-N, or shop/orders/N with MQTT, and sends to the topic with ``confirmed`` in place of
 ``orders``. Orders are counted over all topics, from 1. Each output leaves ``--wait`` seconds after
 its order came; the service sleeps ``--work`` seconds for each order, one after the other.
 """
@@ -82,7 +83,8 @@ def serve_pulsar(options: Any) -> None:
     import pulsar
 
     client = pulsar.Client(options.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    names = [f"persistent://public/default/orders-{number}" for number in range(4)]
+    folder = "persistent://public/default"
+    names = [f"{folder}/{options.prefix}orders-{number}" for number in range(4)]
     orders = client.subscribe(names, "orders", initial_position=pulsar.InitialPosition.Latest)
     producers: dict[str, Any] = {}
 
@@ -108,6 +110,7 @@ if __name__ == "__main__":
     parser.add_argument("broker", choices=("mqtt", "pulsar"))
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--url", default="pulsar://127.0.0.1:6650")
+    parser.add_argument("--prefix", default="")
     parser.add_argument("--copies", type=int, default=1)
     for fault in ("--reject", "--drop", "--double", "--lose", "--choose"):
         parser.add_argument(fault, type=int, default=0)

@@ -8,12 +8,12 @@ import pytest
 from cached_jars import require_jars
 
 from pytest_loadtest.drivers.mqtt import artemis, mosquitto
-from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
 
 from .projects import DISTURBED, fresh
 
 if TYPE_CHECKING:
     from .projects import Finished, Project
+    from .sessions import Session
 
 needs_mosquitto = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="mosquitto is not installed"
@@ -71,11 +71,17 @@ def restarts(run: Finished, test: str) -> list[dict[str, Any]]:
     return found
 
 
+def write_on_pulsar(project: Project) -> list[str]:
+    """Write the recovery on Pulsar."""
+    write_recovery(project, PULSAR)
+    return ["test_it.py"]
+
+
 @pytest.mark.pulsar
-def test_every_message_survives_a_restart_of_pulsar(project: Project) -> None:
+def test_every_message_survives_a_restart_of_pulsar(on_pulsar: Session) -> None:
     """Topics, subscriptions and messages are kept, and clients reconnect."""
-    require_jars(pulsar_jars.PULSAR)
-    recovered(recovery(project, PULSAR))
+    assert on_pulsar.ending("test_it.py::test_recovery") == set(), on_pulsar.finished.out
+    recovered(on_pulsar.finished)
 
 
 @pytest.mark.slow
@@ -99,14 +105,17 @@ def test_every_message_survives_a_restart_of_artemis(project: Project) -> None:
 
 def recovery(project: Project, more: str, tests: str = "", passed: int = 1) -> Finished:
     """Run a recovery and other tests on two workers, and check that all passed."""
-    project.write(
-        "profiles/durable.yaml",
-        DISTURBED.format(name="durable", slo="{loss: 0, throughput: 1%, sent: 1%}", more=more),
-    )
-    project.write("test_it.py", RECOVERY + tests)
+    write_recovery(project, more, tests)
     run = project.run("-n2", "-p", "no:cacheprovider", "--load-broker-mode", "process")
     assert run.outcomes == {"passed": passed}
     return run
+
+
+def write_recovery(project: Project, more: str, tests: str = "") -> None:
+    """Write a recovery with these lines in its profile, and other tests."""
+    slo = "{loss: 0, throughput: 1%, sent: 1%}"
+    project.write("profiles/durable.yaml", DISTURBED.format(name="durable", slo=slo, more=more))
+    project.write("test_it.py", RECOVERY + tests)
 
 
 OTHERWISE = """\

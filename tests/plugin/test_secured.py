@@ -23,7 +23,6 @@ consumerPerSubscription: 1
 messageSize: 64
 producerRate: 200
 testDuration: 2s
-warmupDuration: 2s
 target: {security: {tls: true, auth: token}}
 generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
 slo: {loss: 0, throughput: 50%, sent: 50%}
@@ -77,7 +76,6 @@ consumerPerSubscription: 1
 messageSize: 64
 producerRate: 20
 testDuration: 2s
-warmupDuration: 1s
 driver: {name: mqtt, qos: 2, tls: {version: TLSv1.3, ciphers: TLS_AES_256_GCM_SHA384}}
 target: {security: {tls: subscribers}}
 generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
@@ -163,6 +161,6 @@ def test_security_of_another_broker_is_a_usage_error(project: Project) -> None:
         run = project.run("-n0", "-k", "as_it_is", *options)
         assert run.ret != 0
         assert (
-            "profiles/secured.yaml:9: target.security is for a broker that the run starts as a process, not for --load-broker-mode"
+            "profiles/secured.yaml:8: target.security is for a broker that the run starts as a process, not for --load-broker-mode"
             in run.out
         )

@@ -17,14 +17,13 @@ from tcp_relay import relay
 from pytest_loadtest import brokers
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.drivers.pulsar import broker as pulsar_jars
-from pytest_loadtest.drivers.pulsar.admin import Admin
-from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.values.quantities import MILLISECOND
 
 from .projects import fresh
 
 if TYPE_CHECKING:
     from .projects import Finished, Project
+    from .sessions import Session
 
 needs_mosquitto = pytest.mark.skipif(
     mosquitto.find_mosquitto() is None, reason="no mosquitto here: apt-get install mosquitto"
@@ -132,12 +131,17 @@ def write(
 
 
 def parts_of(finished: Finished, test: str, deliveries: int = SENT) -> dict[str, Any]:
-    """Return the parts of the latency of a load test, whose means add up."""
-    latencies: dict[str, Any] = finished.documents[test]["measurements"]["latencies"]
+    """Return the parts of the latency of a load test, whose means add up.
+
+    :param test: its node id, or its name in ``test_orders.py``.
+    """
+    name = test.rpartition("::")[2]
+    nodeid = test if "::" in test else f"test_orders.py::{test}"
+    latencies: dict[str, Any] = finished.documents[name]["measurements"]["latencies"]
     parts = {name: latencies[name] for name in ("toTap", "afterTap", "pastTap", "ownPastTap")}
     assert {part["samples"] for part in parts.values()} == {deliveries}
     assert parts["toTap"]["total"] + parts["afterTap"]["total"] == parts["pastTap"]["total"]
-    assert " end-to-end on average: " in summary_of(finished.out, f"test_orders.py::{test}")
+    assert " end-to-end on average: " in summary_of(finished.out, nodeid)
     return parts
 
 
@@ -185,30 +189,60 @@ def test_a_tap_leaves_durable_sessions_alone(finished: Finished) -> None:
     parts_of(finished, "test_durable")
 
 
-@pytest.mark.parametrize("client", ["native", pytest.param("library", marks=pytest.mark.slow)])
-def test_a_tap_on_pulsar_leaves_no_subscription(
-    project: Project, client: str, tmp_path: Path
-) -> None:
-    """The input topics exist without the run."""
-    require_jars(pulsar_jars.PULSAR)
-    request = brokers.BrokerRequest(kind="pulsar", mode="process", folder=tmp_path / "pulsar")
-    with running(request) as broker:
-        admin_url = broker.facts.admin_url
-        assert admin_url is not None
-        admin = Admin(admin_url, PulsarSettings())
-        topics = [f"persistent://public/default/orders-{number}" for number in range(4)]
-        for topic in topics:
-            admin.create_topic(topic, 1)
-        target = f'target: {{url: "{broker.facts.url}", adminUrl: "{admin_url}"}}'
-        driver = f"driver: {{name: pulsar, client: {client}}}\n{target}"
-        write(project, "pulsar", "orders-{topic}", "confirmed-{topic}", driver)
-        command = ("pulsar", "--url", "{url}", "--wait", "0.025")
-        test = TEST.format(name="pulsar", service=SERVICE, options=command)
-        project.write("test_orders.py", IMPORTS + test)
-        finished = project.run("-n2")
-        assert finished.ret == 0, finished.out
-        assert [admin.subscriptions(topic) for topic in topics] == [["orders"]] * 4
-    assert parts_of(finished, "test_pulsar")["afterTap"]["mean"] >= 25 * MILLISECOND
+CLIENTS = ("native", "library")
+PREPARED = """\
+import sys
+import pytest
+from pytest_loadtest.drivers.pulsar.admin import Admin
+from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
+
+@pytest.mark.load("topics")
+def test_topics(load, load_target):
+    admin = Admin(load_target.admin_url, PulsarSettings())
+    for client in {clients}:
+        for number in range(4):
+            admin.create_topic(f"persistent://public/default/{{client}}-orders-{{number}}", 1)
+"""
+LEFT = """
+    admin = Admin(load_target.admin_url, PulsarSettings())
+    assert [admin.subscriptions(topic) for topic in load_target.inputs] == [["orders"]] * 4
+"""
+TOPICS = """\
+name: topics
+messageSize: 64
+producerRate: 10
+testDuration: 100ms
+driver: {name: pulsar}
+generator: {sendDelayP99: 5min, receiveLagP99: 5min, cpu: 5, stalled: 1}
+slo: {throughput: 1%, sent: 1%}
+"""
+
+
+def write_on_pulsar(project: Project) -> list[str]:
+    """Write a load test with a tap for each client; a load test before them creates their topics.
+
+    A run deletes topics that it creates, with their subscriptions.
+    """
+    project.write("profiles/topics.yaml", TOPICS)
+    tests = [PREPARED.format(clients=CLIENTS)]
+    for client in CLIENTS:
+        driver = f"driver: {{name: pulsar, client: {client}}}"
+        name = f"tap_{client}"
+        write(project, name, f"{client}-orders-{{topic}}", f"{client}-confirmed-{{topic}}", driver)
+        command = ("pulsar", "--url", "{url}", "--prefix", f"{client}-", "--wait", "0.025")
+        test = TEST.format(name=name, service=SERVICE, options=command) + LEFT.lstrip("\n")
+        tests.append(test.replace("(load, ", "(load, load_target, "))
+    project.write("test_taps.py", "".join(tests))
+    return ["test_taps.py"]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_tap_on_pulsar_leaves_no_subscription(on_pulsar: Session, client: str) -> None:
+    """The input topics exist without the run; the load test looks at their subscriptions."""
+    test = f"test_taps.py::test_tap_{client}"
+    assert on_pulsar.ending(test) == set(), on_pulsar.finished.out
+    parts = parts_of(on_pulsar.finished, test)
+    assert parts["afterTap"]["mean"] >= 25 * MILLISECOND
 
 
 WAITS = """\
