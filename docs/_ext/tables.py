@@ -5,6 +5,7 @@ The tables cannot go out of date.
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,14 @@ class Table(Directive):
         return container.children
 
 
+@functools.cache
+def profile_schema() -> dict[str, Any]:
+    """The schema of a profile, which 21 tables read."""
+    from pytest_loadtest import profile
+
+    return profile.json_schema()
+
+
 class ProfileKeys(Table):
     """Keys of a profile's section.
 
@@ -53,9 +62,7 @@ class ProfileKeys(Table):
     """
 
     def lines(self) -> list[str]:
-        from pytest_loadtest import profile
-
-        schema = profile.json_schema()
+        schema = profile_schema()
         section = schema["$defs"][self.arguments[0]] if self.arguments else schema
         rows = [
             (f"`{name}`", kind(key), default(key), key.get("description", ""))
@@ -102,12 +109,11 @@ class SloKeys(Table):
     """
 
     def lines(self) -> list[str]:
-        from pytest_loadtest import profile
         from pytest_loadtest.metrics.catalogue import OBJECTIVES
 
         meanings = {
             key: value["description"]
-            for key, value in profile.json_schema()["$defs"]["Slo"]["properties"].items()
+            for key, value in profile_schema()["$defs"]["Slo"]["properties"].items()
         }
         rows = [
             (
