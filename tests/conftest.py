@@ -29,6 +29,16 @@ settings.register_profile(
 settings.load_profile("project")
 
 
+_unfreeze = gc.unfreeze
+_unfrozen: list[bool] = []
+
+
+def _noted_unfreeze() -> None:
+    """Unfreeze all objects, and note that: ``gc.get_freeze_count`` would walk them to tell."""
+    _unfreeze()
+    _unfrozen.append(True)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests without garbage collections, and exclude what they made from all later ones.
@@ -43,11 +53,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.collect()
         gc.freeze()
+        gc.unfreeze = _noted_unfreeze
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """Freeze objects again after a test whose load has ended, which unfreezes all of them."""
-    if gc.get_freeze_count() == 0:
+    if _unfrozen:
+        _unfrozen.clear()
         gc.collect(1)
         gc.freeze()
