@@ -5,6 +5,7 @@ The tables cannot go out of date.
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,14 @@ class Table(Directive):
             StringList(self.lines(), source=self.name), self.content_offset, container
         )
         return container.children
+
+
+@functools.cache
+def profile_schema() -> dict[str, Any]:
+    """The schema of a profile, which 21 tables read."""
+    from pytest_loadtest import profile
+
+    return profile.json_schema()
 
 
 class ProfileKeys(Table):

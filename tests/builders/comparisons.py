@@ -77,6 +77,7 @@ def pairs() -> dict[str, tuple[RunDocument | None, RunDocument | None]]:
     }
 
 
+@cache
 def comparisons(*, force: bool = False) -> dict[str, Compared]:
     """Return the comparison of every pair."""
     return {name: compare_pair(was, now, force=force) for name, (was, now) in pairs().items()}

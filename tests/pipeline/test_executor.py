@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from pytest_loadtest.pipeline.tables import Table
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return slow_streams(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 1300 files, which no test changes."""
+    return slow_streams(tmp_path_factory.mktemp("slow"))
 
 
 def gathered(folder: Path) -> list[Table]:

@@ -41,7 +41,7 @@ host = SparkHost(Path(sys.argv[1]), {"spark.driver.extraJavaOptions": "-XX:Tiere
 host.stop()
 assert java() == []
 interrupt = signal.getsignal(signal.SIGINT)
-host.warm()
+host.session()
 assert len(java()) == 1
 started = time.monotonic()
 assert all(host.alive() for _ in range(30))
@@ -50,25 +50,14 @@ assert signal.getsignal(signal.SIGINT) is interrupt
 host.stop()
 host.stop()
 assert java() == []
-del os.environ["XDG_CACHE_HOME"]  # with the archive of this machine, if it has one
 host.session()
 print(*java(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_session_starts_on_request_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again.
-
-    The first start is with a class archive that Java cannot use.
-    """
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    archive = java_process.path()
-    assert archive is not None
-    archive.parent.mkdir(parents=True)
-    archive.write_bytes(b"no archive")
+def test_a_session_starts_on_request_and_leaves_nothing(tmp_path: Path) -> None:
+    """Nothing starts unasked, nothing is printed, nothing is left by stop() or by SIGKILL; a stopped host can start again."""
     script = subprocess.run(
         [sys.executable, "-c", LIFE, str(tmp_path / "spark")],
         capture_output=True,
@@ -155,6 +144,7 @@ def test_a_session_that_was_there_before_is_used_and_left(
     """spark-submit makes such a session."""
     host = SparkHost(tmp_path / "spark", {})
     assert host.session() is spark
+    host.warm()
     host.stop()
     assert spark.range(3).count() == 3
 
@@ -228,8 +218,18 @@ def test_no_java_is_a_usage_error(tmp_path: Path) -> None:
     assert "spark.log" in script.stderr
 
 
-def test_a_driver_that_cannot_start_is_a_usage_error_with_its_cause(tmp_path: Path) -> None:
-    """The text of the error comes from the Java process, which ends then."""
+def test_a_driver_that_cannot_start_is_a_usage_error_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of the error comes from the Java process, which ends then.
+
+    Java comes so far even with a class archive that it cannot use.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive = java_process.path()
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"no archive")
     code = (
         "import sys; from pathlib import Path; from pytest_loadtest.pipeline.session import SparkHost;"
         "SparkHost(Path(sys.argv[1]), {'spark.driver.bindAddress': '192.0.2.1', 'spark.port.maxRetries': '0'}).session()"

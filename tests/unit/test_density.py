@@ -46,21 +46,24 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def own_nodes(statement: ast.AST) -> list[ast.AST]:
     """Return the expressions of a statement, without those of the statements in its block."""
-    nodes = []
-    for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, _BLOCKS):
-            nodes += [child, *own_nodes(child)]
+    nodes: list[ast.AST] = []
+    waiting = [statement]
+    while waiting:
+        own = [
+            child for child in ast.iter_child_nodes(waiting.pop()) if not isinstance(child, _BLOCKS)
+        ]
+        nodes += own
+        waiting += own
     return nodes
 
 
-def count(source: str) -> Counter[str]:
+def count(source: str, tree: ast.Module) -> Counter[str]:
     """Count statements and tokens of a module, and what makes them hard to read.
 
     ``packed`` are statements with several ternaries or comprehensions, ``nested`` are ternaries in
     ternaries, ``tuples`` are assignments of several values at once, ``wide`` are wide lines.
     """
     counts: Counter[str] = Counter()
-    tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.IfExp):
             counts["ternaries"] += 1
@@ -76,7 +79,7 @@ def count(source: str) -> Counter[str]:
             counts["packed"] += len(dense) > 1
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             counts["tuples"] += isinstance(node.value, (ast.Tuple, ast.List))
-    counts["wide"] = len(wide_lines(source))
+    counts["wide"] = len(wide_lines(source, tree))
     counts["tokens"] = count_tokens(source, tree)
     return counts
 
@@ -103,14 +106,14 @@ def whole_strings(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[tokenize.Tok
         depth -= name == "FSTRING_END"
 
 
-def wide_lines(source: str) -> list[int]:
+def wide_lines(source: str, tree: ast.Module) -> list[int]:
     """Return the numbers of the lines that are too wide, without URLs and tables of data."""
     lines = source.splitlines()
     wide = [number for number, line in enumerate(lines, 1) if len(line) > WIDTH]
     if not wide:
         return []
     tables: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             end = node.end_lineno or 0
             if lines[end - 1].endswith("# fmt: skip"):
@@ -130,7 +133,7 @@ def test_the_package_is_no_denser_than_it_was() -> None:
     total: Counter[str] = Counter()
     densest: dict[str, list[tuple[int, str]]] = {name: [] for name in MOST}
     for path in package_sources.written_modules():
-        counts = count(package_sources.text_of(path))
+        counts = count(package_sources.text_of(path), package_sources.tree_of(path))
         total += counts
         for name, modules in densest.items():
             modules.append((counts[name], str(path.relative_to(package_sources.PACKAGE))))
@@ -161,5 +164,5 @@ def test_the_package_is_no_denser_than_it_was() -> None:
     ],
 )
 def test_a_measure_counts_what_it_names(source: str, measures: dict[str, int]) -> None:
-    counts = count(source)
+    counts = count(source, ast.parse(source))
     assert {name: counts[name] for name in measures} == measures

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import package_sources
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = package_sources.PACKAGE
 NAME = "pytest_loadtest"
@@ -119,22 +124,27 @@ def imports_of(module: str) -> list[Import]:
             for child in node.body:
                 visit(child, True, late)
             return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.extend(Import(module, name, node.lineno, types, late) for name in imported(node))
+            return
         late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        found.extend(Import(module, name, node.lineno, types, late) for name in imported(node))  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-                visit(child, types, late)
+        for child in blocks(node):
+            visit(child, types, late)
 
     visit(package_sources.tree_of(MODULES[module]), False, False)
     return found
 
 
-def imported(node: ast.AST) -> list[str]:
+def blocks(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a compound statement, its handlers and its cases."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        yield from getattr(node, name, ())
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
     """Return the imported names; ``from pytest_loadtest.brokers import java`` is the module java if it exists, else brokers."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
     assert node.level == 0, f"line {node.lineno}: relative imports hide where a name comes from"
     assert node.module is not None
     if node.module.partition(".")[0] != NAME:
@@ -161,7 +171,10 @@ def matches(module: str, patterns: set[str]) -> bool:
     )
 
 
-IMPORTS = [found for module in MODULES for found in imports_of(module)]
+@functools.cache
+def all_imports() -> list[Import]:
+    """Return all imports: when a test first asks, not when tests are collected."""
+    return [found for module in MODULES for found in imports_of(module)]
 
 
 def test_the_list_has_exactly_the_existing_packages() -> None:
@@ -170,7 +183,7 @@ def test_the_list_has_exactly_the_existing_packages() -> None:
 
 def test_a_package_imports_only_packages_below_it() -> None:
     """The folders can then be read one after another, bottom up. Imports for types count too."""
-    found = [i for i in IMPORTS if is_own(i.what) and package(own(i.what)) != package(i.by)]
+    found = [i for i in all_imports() if is_own(i.what) and package(own(i.what)) != package(i.by)]
     wrong = [
         str(i)
         for i in found
@@ -194,7 +207,7 @@ def test_the_design_shows_the_same_packages() -> None:
 def test_imports_form_no_cycle() -> None:
     """Late imports and those for types count too."""
     graph = {
-        module: {own(i.what) for i in IMPORTS if i.by == module and is_own(i.what)}
+        module: {own(i.what) for i in all_imports() if i.by == module and is_own(i.what)}
         for module in MODULES
     }
     done: set[str] = set()
@@ -214,7 +227,7 @@ def test_the_engine_imports_no_driver() -> None:
     """It works with every driver that fulfils the contract in drivers.base."""
     wrong = [
         str(i)
-        for i in IMPORTS
+        for i in all_imports()
         if package(i.by) in ("engine", "observe")
         and own(i.what).startswith("drivers")
         and own(i.what) != "drivers.base"
@@ -226,7 +239,7 @@ def test_only_a_kind_itself_imports_its_folder() -> None:
     """Other code uses its descriptor, which names modules as text."""
     wrong = [
         i
-        for i in IMPORTS
+        for i in all_imports()
         if (found := KIND.match(own(i.what))) and not f"{i.by}.".startswith(found[0])
     ]
     assert list(map(str, wrong)) == []
@@ -252,7 +265,7 @@ def test_third_party_packages_are_imported_in_their_places_only() -> None:
     """pyspark belongs to the pipeline, a broker's client to its driver, pytest to the plugin."""
     theirs = [
         i
-        for i in IMPORTS
+        for i in all_imports()
         if not is_own(i.what)
         and i.what.partition(".")[0] not in sys.stdlib_module_names
         and not i.types
@@ -268,7 +281,7 @@ def test_third_party_packages_are_imported_in_their_places_only() -> None:
 @pytest.mark.parametrize("package", THIRD_PARTY)
 def test_every_allowance_is_used(package: str) -> None:
     """The table allows nothing unneeded."""
-    users = {i.by for i in IMPORTS if i.what.partition(".")[0] == package and not i.types}
+    users = {i.by for i in all_imports() if i.what.partition(".")[0] == package and not i.types}
     assert [
         pattern
         for pattern in sorted(THIRD_PARTY[package])
@@ -280,7 +293,7 @@ def test_http_goes_through_httpx() -> None:
     """Proxies, certificates and redirects are configured in one place."""
     assert [
         str(i)
-        for i in IMPORTS
+        for i in all_imports()
         if i.what in ("urllib.request", "urllib.error", "http.client", "requests")
     ] == []
 
@@ -302,7 +315,7 @@ def test_measurements_are_paired_by_zip_which_can_be_strict() -> None:
 
 def test_the_core_uses_no_clock_file_process_or_network() -> None:
     """Callers pass text and numbers."""
-    core = [i for i in IMPORTS if package(i.by) in CORE and i.by not in EDGE and not i.types]
+    core = [i for i in all_imports() if package(i.by) in CORE and i.by not in EDGE and not i.types]
     assert [str(i) for i in core if i.what.partition(".")[0] in OUTSIDE] == []
 
 
