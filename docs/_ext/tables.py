@@ -30,6 +30,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *clean)]
 
 
+@functools.cache
 def profile_schema() -> dict[str, Any]:
     """Return the JSON Schema of a profile."""
     from pytest_loadtest.commands.starter import schema_text
@@ -52,14 +53,6 @@ class Table(Directive):
             StringList(self.lines(), source=self.name), self.content_offset, container
         )
         return container.children
-
-
-@functools.cache
-def profile_schema() -> dict[str, Any]:
-    """The schema of a profile, which 21 tables read."""
-    from pytest_loadtest import profile
-
-    return profile.json_schema()
 
 
 class ProfileKeys(Table):
