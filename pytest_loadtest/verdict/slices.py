@@ -142,7 +142,7 @@ def late_in_slice(
 
 
 def in_time_without_own(slices: SlicedStats, at: int) -> int:
-    """Return the deliveries of a time slice that would be in time without the generator's delays."""
+    """Return the deliveries of a slice that would be in time without the generator's delays."""
     in_time = int(slices.in_time[at])
     came = int(slices.received[at]) - in_time
     late_sends = min(int(slices.own_late[at]) * slices.fan_out, came)

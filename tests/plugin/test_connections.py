@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.commands import cli
 from pytest_loadtest.drivers.mqtt import mosquitto
-from pytest_loadtest.pipeline import session
+
+from .test_aggregate_again import aggregate
 
 if TYPE_CHECKING:
     from .projects import Project
@@ -103,22 +103,8 @@ def test_connections_are_opened_at_the_rate_of_the_profile(
     assert f"{lost} lost after that" in run.out
 
 
-class NoSpark:
-    """In place of the Spark of ``aggregate``, which a run without messages has no question for."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def session(self) -> None:
-        """Return nothing that could be asked."""
-
-    def stop(self) -> None: ...
-
-
-def test_a_scale_reduces_the_number_of_connections(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scale_reduces_the_number_of_connections(project: Project) -> None:
     """A workload of connections and one of messages run together; samples without any row are judged again."""
-    monkeypatch.setattr(session, "SparkHost", NoSpark)
     text = ONLY.format(
         name="both", client="native", slo="{connectLatency: {mean: 1min}, connectRate: 1%}"
     ).replace("messages: 0\n", "")
@@ -142,7 +128,7 @@ workloads:
         if json.loads((path / "run.json").read_text())["connects_only"]
     )
     before = (idle / "results.json").read_text()
-    assert cli.main(["aggregate", str(idle)]) == cli.OK
+    assert aggregate(project, idle).returncode == 0
     assert (
         json.loads((idle / "results.json").read_text())["measurements"]
         == json.loads(before)["measurements"]

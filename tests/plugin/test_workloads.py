@@ -125,7 +125,7 @@ def test_ended_early(load):
     with pytest.raises(AssertionError, match="could no longer be met when the run was ended early"):
         load.assert_slo()
 
-@pytest.mark.load("fast", search={"start": 200, "hold": "2s", "confirm": "2s", "warmup": "0s", "precision": "50%", "repeats": 1})
+@pytest.mark.load("fast", search={"start": 200, "hold": "3s", "confirm": "3s", "warmup": "0s", "precision": "50%", "repeats": 1})
 def test_no_objectives(load):
     assert load.peak.rate <= 400 and load.peak.limit != "maximum"
     load.assert_slo()
