@@ -240,22 +240,41 @@ def _changes(runs: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
-    """Return the objectives as the newest run has them, by name."""
+    """Return the objectives as the newest run that has them bounds them, by name."""
     return {bound["name"]: bound for run in runs for bound in run["objectives"]}
 
 
+def _bounded_now(runs: Sequence[Line]) -> set[str]:
+    """Return the names of the objectives of the newest run that was judged."""
+    for run in reversed(runs):
+        if run["objectives"]:
+            return {bound["name"] for bound in run["objectives"]}
+    return set()
+
+
 def _objective_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each objective but throughput: a figure, whose bound may be a share."""
+    """Yield a row for each objective but throughput: a figure, whose bound may be a share.
+
+    Runs that did not have the objective have the figure, if it is one. A bound that the newest run
+    no longer has is left out.
+    """
+    bounded = _bounded_now(runs)
     for name, bound in _newest_bounds(runs).items():
-        if name != "throughput":
-            values = []
-            for run in runs:
-                observed = {
-                    (entry["name"], entry["unit"]): entry["observed"] for entry in run["objectives"]
-                }
-                # A row has the unit of its newest value; values in another unit are missing.
-                values.append(observed.get((name, bound["unit"])))
-            yield _row(name, bound["unit"], values, bound["minimum"], bound["maximum"])
+        if name == "throughput":
+            continue
+        unit = bound["unit"]
+        values = []
+        for run in runs:
+            # A row has the unit of its newest value; values in another unit are missing.
+            observed = _in_units(run, {name: unit})
+            for entry in run["objectives"]:
+                if entry["unit"] == unit:
+                    observed[entry["name"]] = entry["observed"]
+            values.append(observed.get(name))
+        if name in bounded:
+            yield _row(name, unit, values, bound["minimum"], bound["maximum"])
+        else:
+            yield _row(name, unit, values)
 
 
 def _figure_rows(runs: Sequence[Line]) -> Iterator[dict[str, Any]]:

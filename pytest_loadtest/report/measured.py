@@ -171,20 +171,25 @@ def latency_section(
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
     Percentiles that rest on too few samples are None, and those that lie among messages that never
-    came, as the maximum does if such messages are not tolerated.
+    came, as the maximum does if such messages are not tolerated; so do those that may lie among
+    further values that are unknown.
 
     :param buckets: include the histogram. :param error: of the clocks between hosts, ns.
     """
     histogram = latencies.histogram
     never_came = latencies.never_came
+    unstamped = latencies.unstamped
     if histogram is None or not histogram.n:
         return None
-    percentiles = {}
+    percentiles: dict[str, int | None] = {}
     for p in PERCENTILES:
-        known = not unfit(histogram, p, never_came, error)
-        percentiles[f"p{p:g}"] = _percentile(histogram, p, never_came) if known else None
+        name = f"p{p:g}"
+        if unfit(histogram, p, never_came, error, unstamped):
+            percentiles[name] = None
+        else:
+            percentiles[name] = _percentile(histogram, p, never_came + unstamped)
     statistics = _statistics(histogram)
-    if never_came and not latencies.tolerated:
+    if unstamped or (never_came and not latencies.tolerated):
         statistics["maximum"] = None
     shape = histogram.late if isinstance(histogram, Lateness) else histogram
     encoded = None

@@ -49,7 +49,8 @@ class PartLatency:
     minimum: int
     """ns, exact"""
     maximum: int | None
-    """ns, exact; null where a message never came that no bound of the profile allows"""
+    """ns, exact; null where a message never came that no bound of the profile allows, or where some
+    values are unknown"""
     largest: int | None = None
     """ns, exact: the largest value of the messages that came"""
     mean: Number
@@ -59,7 +60,8 @@ class PartLatency:
     negative: Count
     """values below zero, counted as 0: a clock error; then no percentile is given"""
     percentiles: Mapping[str, int | None]
-    """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it"""
+    """ns, nearest rank, at most 0.05 % off; null where fewer than ten samples lie beyond it, or it
+    may be among unknown values"""
 
     @property
     def largest_came(self) -> int:

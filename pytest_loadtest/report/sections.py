@@ -490,7 +490,7 @@ def percentiles(latency: PartLatency | None, *names: str, absent: str = "-") -> 
     if latency.clocks_disagree:
         return (UNKNOWN,) * (len(names) + 1)
     shown = [_percentile_text(latency, name) for name in names]
-    largest = "never" if latency.maximum is None else format_duration(latency.maximum)
+    largest = _beyond(latency) if latency.maximum is None else format_duration(latency.maximum)
     return (*shown, largest)
 
 
@@ -499,7 +499,12 @@ def _percentile_text(latency: PartLatency, name: str) -> str:
     if value is not None:
         return format_duration(value)
     due = latency.samples + latency.never_came
-    return "too few" if due < samples_needed(float(name[1:])) else "never"
+    return "too few" if due < samples_needed(float(name[1:])) else _beyond(latency)
+
+
+def _beyond(latency: PartLatency) -> str:
+    """Return the text of a value that is among messages that never came, or unknown ones."""
+    return "never" if latency.never_came else UNKNOWN
 
 
 def mean_text(latency: PartLatency) -> str:

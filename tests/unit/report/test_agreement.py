@@ -164,11 +164,14 @@ def test_the_tables_of_latencies_agree(name: str) -> None:
             continue
         assert cells == page[key]
         assert cells[:-1] == github[key]
-        top = "never" if latency.maximum is None else format_duration(latency.maximum)
+        beyond = "never" if latency.never_came else "unknown"
+        top = beyond if latency.maximum is None else format_duration(latency.maximum)
         assert cells[-2:] == [top, format_duration(latency.mean)]
         for cell, percentile in zip(cells, SHOWN, strict=False):
             value = latency.percentiles[percentile]
-            assert cell in (("too few", "never") if value is None else (format_duration(value),))
+            assert cell in (
+                ("too few", "never", "unknown") if value is None else (format_duration(value),)
+            )
 
 
 def test_the_largest_latency_is_never_if_a_message_never_came() -> None:

@@ -56,6 +56,25 @@ def test_a_row_of_a_trend_has_one_unit() -> None:
     assert rows["peak"] == ("B/s", [None, 1000.0])
 
 
+@pytest.mark.parametrize(
+    ("bounded", "bound"), [((False, True), 100_000_000), ((True, False), None)]
+)
+def test_a_figure_that_became_or_was_an_objective_keeps_its_row(
+    bounded: tuple[bool, bool], bound: int | None
+) -> None:
+    """Only the newest run says whether it has a bound."""
+    runs = []
+    for day, is_bounded in enumerate(bounded, 1):
+        slo = {"endToEndLatency": {"p99": "100ms"}} if is_bounded else {"throughput": "90%"}
+        run = history.history_line(run_of(wandering(1), slo))
+        runs.append(run | {"started": f"2026-12-0{day}"})
+    (found,) = build_trend(runs)
+    (row,) = [row for row in found["rows"] if row["name"] == "endToEndLatency.p99"]
+    first, last = row["values"]
+    assert first == last is not None
+    assert row["maximum"] == bound
+
+
 def test_concurrent_sessions_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with ThreadPoolExecutor(8) as pool:

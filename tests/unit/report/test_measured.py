@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from builders.measurements import MS, made, made_series
+from builders.documents import document
+from builders.measurements import MS, made, made_series, spread
 from builders.run_file import made_run_file
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,9 @@ from pytest_loadtest.report.document import (
     TimelineStall,
 )
 from pytest_loadtest.report.measured import MOST_SPANS, second_spans, timeline_section
+from pytest_loadtest.report.sections import percentiles
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.slo import Outcome
 
 
 def change(at: int, **what: Any) -> RunChange:
@@ -100,3 +103,15 @@ def test_too_many_spans_are_joined_over_the_smallest_gaps() -> None:
     found = second_spans(column, len(column) * SECOND)
     assert len(found) == MOST_SPANS
     assert any(start <= 7 * SECOND and end >= 10 * SECOND for start, end in found)
+
+
+def test_a_percentile_that_may_be_among_unknown_values_is_unknown() -> None:
+    """Of 100 000 copies 40 000 have no time of the kernel: the verdict has no data for their p99."""
+    found = document({"receiveLag": {"p99": "5ms"}}, receive_lag=spread(1, 2, 60_000))
+    assert found.verdict.outcome is Outcome.NO_DATA
+    assert found.measurements is not None
+    lag = found.measurements.latencies["receiveLag"]
+    assert lag is not None
+    assert lag.percentiles["p50"] is not None
+    assert (lag.percentiles["p99"], lag.maximum) == (None, None)
+    assert percentiles(lag, "p99") == ("unknown", "unknown")
