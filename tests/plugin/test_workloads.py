@@ -170,7 +170,9 @@ def workloads(project: Project) -> Project:
     )
     project.profile("paused", slo="{throughput: 1%, sent: 1%, endToEndLatency: {p50: 20s}}")
     project.profile(
-        "late", slo="{endToEndLatency: {p99: 100ms}}", driver="{name: loopback, delay: 400ms}"
+        "late",
+        slo="{sent: 1%, throughput: 1%, endToEndLatency: {p99: 100ms}}",
+        driver="{name: loopback, delay: 400ms}",
     )
     project.profile("fast", slo="{}", driver="{name: loopback, capacity: 300}")
     project.profile("many", more="matrix: {producerRate: [100, 200], messageSize: [64]}")
