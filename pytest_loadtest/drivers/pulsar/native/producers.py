@@ -271,9 +271,7 @@ class NativeProducers:
         # reconnects and sends it again.
         if error.error in (api.NotAllowedError, api.ChecksumError):
             try:
-                entry = self._parts[error.producer_id].answered(error.sequence_id)
-            except ValueError as wrong:
-                return str(wrong)
+                entry = self._parts[error.producer_id].rejected(error.sequence_id)
             except IndexError:
                 return f"the broker rejected an entry of unknown producer {error.producer_id}"
             if entry is not None:
