@@ -43,7 +43,7 @@ def test_a_final_error_fails_its_entry_alone(broker: FakeBroker, error: int) -> 
 def test_any_other_error_ends_the_connection_and_the_entry_is_sent_again(
     broker: FakeBroker, error: int
 ) -> None:
-    """As in the Java client."""
+    """The Java client reconnects the producer alone, this one all of the connection."""
     broker.once["SEND"] += [
         lambda seen: seen.peer.tell(
             "SEND_ERROR",
