@@ -79,7 +79,7 @@ class MqttSettings(ClientSettings):
     """Consumers of a subscription share its messages ($share); by
     default if there is more than one."""
     clean_start: bool = True
-    """Discard an earlier session of the same client."""
+    """Discard an earlier session of the same client. Those of producers are always discarded."""
     session_expiry: WholeSeconds = 0
     """Time for which the broker keeps a session after its connection ended."""
     receive_maximum: int | None = Field(default=None, ge=1, le=65_535)
