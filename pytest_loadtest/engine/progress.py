@@ -95,7 +95,8 @@ def take_p99(columns: list[NDArray[np.int64]]) -> int | None:
     columns.clear()
     if not len(together):
         return None
-    rank = len(together) * 99 // 100  # nearest rank, by selection: no sort of all values
+    # Nearest rank, counted from 0: of 100 values the 99th. A selection needs no sort of all values.
+    rank = (len(together) * 99 + 99) // 100 - 1
     return int(np.partition(together, rank)[rank])
 
 

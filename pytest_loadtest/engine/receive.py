@@ -403,8 +403,6 @@ def longest_lag(
     begins, ends = np.array(pauses, np.int64).T
     pause = np.searchsorted(begins, time, side="right") - 1
     there = np.flatnonzero((pause >= 0) & (time <= ends[pause]) & (lag >= 0))
-    _, group, sharing = np.unique(time[there], return_inverse=True, return_counts=True)
-    there = there[sharing[group] > 1]
     # Sorted by consumer and time, the stamp before is that of the row before the first one with the
     # same stamp.
     order = there[np.lexsort((time[there], received.consumer[there]))]
@@ -415,7 +413,9 @@ def longest_lag(
     first = np.maximum.accumulate(np.where(same_stamp, 0, np.arange(len(order))))
     earliest = np.where(same_consumer[first], stamp[first - 1], 0)
     waited = stamp - np.maximum(earliest, begins[pause[order]])
-    late = waited > EXACT
+    # A copy with its own stamp is exact, and the ones after it came later.
+    _, group, sharing = np.unique(stamp, return_inverse=True, return_counts=True)
+    late = (waited > EXACT) & (sharing[group] > 1)
     longest = lag.copy()
     longest[order[late]] += waited[late]
     return longest, int(np.count_nonzero(late))

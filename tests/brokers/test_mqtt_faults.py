@@ -197,8 +197,7 @@ def test_the_will_of_another_client_is_a_foreign_message(tmp_path: Path, driver:
             wait_until(lambda: len(ready) == 2, "both clients", 30)
             other.socket().shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
             r.until(lambda: r.copies == 1, "received")
-            with socket.socket(fileno=os.dup(r.driver._consumers[0][1].socket.fileno())) as own:
-                own.shutdown(socket.SHUT_RDWR)
+            cut(r.driver._consumers[0][1])
             r.until(
                 lambda: r.driver.facts().losses == 1 and r.driver.disconnected() is None,
                 "connected again",
@@ -209,6 +208,64 @@ def test_the_will_of_another_client_is_a_foreign_message(tmp_path: Path, driver:
             watching.disconnect()
         assert r.heads(0).kind.tolist() == [envelope.FOREIGN, envelope.OURS]
         assert wills[0] == b"the other one is gone" and len(wills) == 2
+
+
+# --- a consumer that leaves without a connection
+
+
+SHARED = {"qos": 1, "sessionExpiry": "1h", "sharedSubscription": True}
+
+
+def cut(connection: Any) -> None:
+    """Shut the socket of a client's connection down."""
+    with socket.socket(fileno=os.dup(connection.socket.fileno())) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+@both
+@pytest.mark.parametrize("unsubscribing", [False, True], ids=["while down", "before its UNSUBACK"])
+def test_a_durable_consumer_that_leaves_without_a_connection_takes_no_share(
+    tmp_path: Path, driver: Any, unsubscribing: bool
+) -> None:
+    """It comes back to unsubscribe: the broker would go on to give it messages, which nobody reads."""
+    with (
+        started(tmp_path, max_queued_messages="0") as broker,
+        rig(subject(broker, driver, **SHARED), consumers=2) as r,
+    ):
+        _, connection = r.driver._consumers[r.places[1]]
+        if unsubscribing:
+            r.driver.detach(r.places[1:])
+            cut(connection)
+        else:
+            cut(connection)
+            r.until(lambda: not connection.up, "disconnected")
+            r.driver.detach(r.places[1:])
+            assert connection in r.driver._clients._loop.down
+        for first in range(0, 200, 20):
+            r.send(20, first)
+        r.until(lambda: r.acked == 200 and r.copies >= 200, "received")
+        r.until(lambda: connection._over and connection.socket is None, "left")
+        assert r.copies == 200
+        assert r.driver.disconnected() is None
+        assert r.driver.facts().losses == 1
+
+
+@both
+def test_a_consumer_that_leaves_and_cannot_come_back_does_not_keep_the_driver(
+    tmp_path: Path, driver: Any
+) -> None:
+    with started(tmp_path) as broker:
+        one = driver(context(broker.facts.url, time.monotonic_ns, **SHARED))
+        one.open_consumers([0])
+        _, connection = one._consumers[0]
+        broker.stop()
+        until([one], lambda: not connection.up)
+        one.detach([0])
+        assert "consumer 0" in one.disconnected()
+        began = time.monotonic()
+        one.close()
+        assert time.monotonic() - began < 10
+        assert connection._over
 
 
 # --- all clients at once

@@ -447,6 +447,8 @@ class MqttDriverBase(ABC, Generic[C]):
         ]
         for stream, connection in zip(streams, connections, strict=True):
             self._producers.add(stream, connection)
+        if not self._options.clean_start:
+            self._clients.discard_sessions([connection.client_id for connection in connections])
         self._establish(connections)
 
     def send(self, burst: Burst) -> NDArray[np.int64] | None:

@@ -287,12 +287,22 @@ class MqttConnectionBase(ABC, Generic[S]):
         # arrived when the UNSUBACK arrives. UNSUBSCRIBE is repeated until two UNSUBACKs in a row
         # bring no new message: two, because a client that hands over a QoS 2 message at its PUBREL
         # does so one round trip after the first packet of the message.
-        if not self.up:
+        if self.up:
+            self.leaving = True
+            self._unsubscribe()
+            self.resume()
+        elif self._comes_back:
+            # The broker goes on to give messages to the session: the client unsubscribes when it is
+            # connected again. Until then it counts as disconnected, and end() ends it.
+            self.leaving = True
+            self._paused = False
+        else:
             self.end()
-            return
-        self.leaving = True
-        self._unsubscribe()
-        self.resume()
+
+    @property
+    def _comes_back(self) -> bool:
+        """True if a client that leaves must connect again first."""
+        return self.ever_up and self._options.durable
 
     def end(self) -> None:
         """Disconnect for good."""
@@ -311,7 +321,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self.failure = self._reason or reason
         self._loop.ended(self, self._fd)
         self._fd = -1
-        if self._over or self.leaving:
+        if self._over or (self.leaving and not self._comes_back):
             self._over = True
             return
         # Artemis may answer a SUBSCRIBE by closing the connection (docs/decisions/017): the client
@@ -404,6 +414,10 @@ class MqttConnectionBase(ABC, Generic[S]):
         if self._paced:
             self.times = None
         self._loop.established(self)
+        # It left while it was not connected, or lost its connection before the last UNSUBACK.
+        if self.leaving:
+            self._quiet = 0
+            self._unsubscribe()
 
     def _note_reconnect(self, took: int) -> None:
         counts = self._loop.counts
@@ -431,7 +445,8 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._confirmed("connect")
         if self.ever_up and not session:
             self._note_forgotten()
-        if self._subscription is None or (self.ever_up and session):
+        # A client that leaves needs no new subscription.
+        if self._subscription is None or (self.ever_up and (session or self.leaving)):
             self._established()
         else:
             self._unanswered += 1

@@ -38,6 +38,21 @@ def _whole_seconds(value: int) -> int:
 
 WholeSeconds = Annotated[Duration, AfterValidator(_whole_seconds)]
 
+# Keep Alive has two bytes (MQTT 5, 3.1.2.10).
+_LONGEST_KEEP_ALIVE: Final = 65_535 * SECOND
+
+
+def _two_bytes(value: int) -> int:
+    if value > _LONGEST_KEEP_ALIVE:
+        raise invalid_field(
+            f"{value // SECOND} s is longer than MQTT's keep-alive can be",
+            "write 65535s or less, or 0s for none",
+        )
+    return value
+
+
+KeepAlive = Annotated[WholeSeconds, AfterValidator(_two_bytes)]
+
 
 def _protocol_version(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -64,7 +79,7 @@ class MqttSettings(ClientSettings):
     """Consumers of a subscription share its messages ($share); by
     default if there is more than one."""
     clean_start: bool = True
-    """Discard an earlier session of the same client."""
+    """Discard an earlier session of the same client. Those of producers are always discarded."""
     session_expiry: WholeSeconds = 0
     """Time for which the broker keeps a session after its connection ended."""
     receive_maximum: int | None = Field(default=None, ge=1, le=65_535)
@@ -74,7 +89,7 @@ class MqttSettings(ClientSettings):
     connect_rate: float | None = Field(default=None, ge=LEAST_RATE, lt=MOST_RATE)
     """Connections opened per second, over all workers; by default limited only by 64 concurrent
     handshakes in each worker."""
-    keep_alive: WholeSeconds = 60 * SECOND
+    keep_alive: KeepAlive = 60 * SECOND
     """Silence after which a client pings the broker."""
     retain: bool = False
     """The broker keeps the last message of each topic."""

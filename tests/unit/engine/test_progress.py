@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_loadtest.engine.progress import TimelyCounts
+from pytest_loadtest.engine.progress import TimelyCounts, take_p99
 from pytest_loadtest.values.quantities import SECOND
 
 START = 7_000 * SECOND
@@ -57,3 +58,14 @@ def test_a_new_phase_has_its_own_seconds() -> None:
 
 def test_without_bounds_there_is_no_report() -> None:
     assert TimelyCounts((), 0).report(SECOND) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"), [(1, 1), (2, 2), (99, 99), (100, 99), (101, 100), (199, 198), (1000, 990)]
+)
+def test_the_p99_is_the_value_of_the_nearest_rank(count: int, rank: int) -> None:
+    """The smallest value that at least 99 % do not exceed; taking it clears the columns."""
+    values = np.arange(1, count + 1, dtype=np.int64)[::-1]
+    columns = [values[::2], values[1::2]]
+    assert take_p99(columns) == rank
+    assert take_p99(columns) is None

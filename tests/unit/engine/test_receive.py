@@ -235,6 +235,7 @@ def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
 ) -> None:
     """However the kernel merged packets of a connection.
 
+    It is no longer than the time since the stamp before of its consumer, or since the pause began.
     Copies from outside the pause, and those with a stamp of their own, stay as they are.
 
     Packets of three connections, by their distance from the one before; some are merged with the
@@ -263,6 +264,32 @@ def test_a_copy_that_waited_arrived_between_its_longest_lag_and_its_stamp(
     assert (stamp + lag - longest >= begin)[inside].all()
     assert (longest == lag)[~inside | alone].all()
     assert late == np.count_nonzero(longest > lag + EXACT)
+    for i in np.flatnonzero(inside):
+        earlier = stamp[inside & (place == place[i]) & (stamp < stamp[i])]
+        assert longest[i] - lag[i] <= stamp[i] - max(begin, *earlier, 0)
+
+
+@pytest.mark.parametrize(
+    ("consumers", "stamps", "longer"),
+    [
+        ([0, 0, 0], [400, 410, 410], [0, 10, 10]),
+        ([0, 0, 0, 0], [400, 400, 410, 410], [400, 400, 10, 10]),
+        ([1, 0, 0], [400, 410, 410], [0, 410, 410]),
+        ([1, 0, 1], [400, 410, 410], [0, 410, 10]),
+    ],
+)
+def test_a_copy_with_its_own_stamp_bounds_the_lag_of_those_after_it(
+    consumers: list[int], stamps: list[int], longer: list[int]
+) -> None:
+    """Those of its consumer; times in ms, in a pause from 0."""
+    time = np.array(stamps, np.int64) * MILLISECOND
+    lag = SECOND - time
+    copies = replace(
+        taken([Copy()] * len(stamps), 0), consumer=np.array(consumers, np.int32), time=time, lag=lag
+    )
+    longest, late = longest_lag(copies, lag, [(0, SECOND)])
+    assert ((longest - lag) // MILLISECOND).tolist() == longer
+    assert late == np.count_nonzero(longer)
 
 
 def test_what_a_service_sent_to_another_topic_is_recorded_and_no_delivery() -> None:

@@ -6,6 +6,8 @@ Places, received messages, acknowledgements, and attaching and detaching during 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -85,6 +87,7 @@ class NativeConsumers:
         self._numbers = self._places = 0
         self._arrivals: list[Arrival] = []
         self._columns: list[Received] = []
+        self._waited = count()  # numbers of the entries that came in pauses
         self._kept = 0  # bytes of the decompressed entries in _arrivals
         self._unacked: set[PartitionConsumer] = set()
         self.written: set[Any] = set()
@@ -194,11 +197,14 @@ class NativeConsumers:
         for place in places:
             consumer = self._consumers[place]
             consumer.paused = False
+            # A consumer hands over in order of arrival, whatever the partition.
+            waiting = []
             for part in consumer.parts:
-                waiting = part.waiting
+                waiting += [(number, part, entry) for number, entry in part.waiting]
                 part.waiting = []
-                for entry in waiting:
-                    self._arrive(part, entry, now, 0)
+            waiting.sort(key=itemgetter(0))
+            for _, part, entry in waiting:
+                self._arrive(part, entry, now, 0)
         self.write()
 
     # --- messages
@@ -214,7 +220,7 @@ class NativeConsumers:
         if not part.owner.paused:
             self._arrive(part, entry, came.time, came.lag)
         elif part.has_room:
-            part.waiting.append(entry)
+            part.waiting.append((next(self._waited), entry))
         else:
             return f"the broker sent more entries to {part.name} than it has permitted"
         return None

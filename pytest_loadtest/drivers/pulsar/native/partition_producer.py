@@ -162,6 +162,24 @@ class PartitionProducer(Attachment):
         self.progress = True
         return None if unanswered[0].left else unanswered.popleft()
 
+    def rejected(self, sequence: int) -> Unanswered | None:
+        """Remove the entry that the broker has rejected for good, whatever its receipts so far.
+
+        None if it was answered or given up before.
+
+        :param sequence: sequence id of any of its messages. Pulsar names the highest one of a batch
+            (``Producer.MessagePublishContext.completed``).
+        """
+        unanswered = self.unanswered or deque()
+        # Any entry may be rejected: the broker rejects at once, and acknowledges the entries before
+        # it only when they are stored.
+        for entry in unanswered:
+            if entry.sequence <= sequence < entry.sequence + entry.count:
+                unanswered.remove(entry)
+                self.progress = True
+                return entry
+        return None
+
 
 # Messages to send → the frames of their entries: packed,
 # compressed, split into chunks if too large, sealed.

@@ -267,13 +267,13 @@ class NativeProducers:
 
         :returns: why the connection must be given up, so that the entry is sent again on another.
         """
-        # Only these two errors are final for the entry. For all others Pulsar's Java client
-        # reconnects and sends it again.
+        # Only these two errors are final for the entry. After any other, Pulsar's Java client
+        # reconnects this producer alone and sends the entry again (ClientCnx.handleSendError, since
+        # apache/pulsar#23038). This client ends the connection, so that all producers and consumers
+        # on it reconnect (docs/decisions/041).
         if error.error in (api.NotAllowedError, api.ChecksumError):
             try:
-                entry = self._parts[error.producer_id].answered(error.sequence_id)
-            except ValueError as wrong:
-                return str(wrong)
+                entry = self._parts[error.producer_id].rejected(error.sequence_id)
             except IndexError:
                 return f"the broker rejected an entry of unknown producer {error.producer_id}"
             if entry is not None:

@@ -57,7 +57,11 @@ class ScriptedBroker(FakeMqttBroker):
         self.log: list[tuple[int, str]] = []
         self.rules |= {p.CONNECT: self._welcome, **dict.fromkeys(NAMES, self._handle)}
 
-    def _welcome(self, peer: MqttPeer, _packet: Any) -> None:
+    def _welcome(self, peer: MqttPeer, packet: Any) -> None:
+        # The driver discards the sessions of an earlier run, on connections that send nothing else.
+        if packet.clean_start:
+            answer(peer, packet)
+            return
         self._connects.append(peer)
         peer.send(p.Connack(len(self._connects) > 1 and self._session, 0))
 
@@ -291,3 +295,46 @@ def is_reset(sock: Any) -> bool:
     """Return True if the connection of a socket is closed (linux/tcp.h: the first byte of tcp_info is its state, 7 is closed)."""
     with socket.socket(fileno=os.dup(sock.fileno())) as own:
         return bool(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 7)
+
+
+@both
+@pytest.mark.parametrize("stale", [0, 5])
+def test_a_producer_does_not_continue_the_session_of_an_earlier_run(
+    driver: Any, stale: int
+) -> None:
+    """A killed run left exchanges open, and the broker drops whatever comes under their packet identifiers (4.3.3)."""
+    held = set(range(1, stale + 1))
+    connects: list[bool] = []
+    passed_on: list[int] = []
+
+    def welcome(peer: MqttPeer, packet: Any) -> None:
+        connects.append(packet.clean_start)
+        if packet.clean_start:
+            held.clear()
+        peer.send(p.Connack(len(connects) > 2 or bool(held), 0))
+
+    def publish(peer: MqttPeer, packet: Any) -> None:
+        if packet.packet_id not in held:
+            held.add(packet.packet_id)
+            passed_on.append(packet.packet_id)
+        peer.send(PublishAnswer(p.PUBREC, packet.packet_id))
+
+    with FakeMqttBroker() as broker:
+        broker.rules |= {p.CONNECT: welcome, p.PUBLISH: publish}
+        one = driver(
+            context(broker.url, time.monotonic_ns, qos=2, cleanStart=False, sessionExpiry="1h")
+        )
+        one.open_producers([STREAM])
+        one.send(burst(10))
+        answered = 0
+        end = time.monotonic() + 20
+        while answered < 10 or len(connects) < 3:
+            assert time.monotonic() < end, one.disconnected()
+            one.poll(MILLISECOND)
+            if (acks := one.acks()) is not None:
+                answered += len(acks.row)
+            if answered == 10 and len(connects) == 2:
+                broker.peers[-1].drop()
+        assert len(passed_on) == 10
+        assert connects == [True, False, False]
+        one.close()

@@ -35,6 +35,30 @@ def test_ciphers_limit_the_tls_versions(
     assert (tls.versions, tls.of_tls12, tls.of_tls13) == (versions, of_tls12, of_tls13)
 
 
+PROFILE = """\
+name: a
+producerRate: 1
+messageSize: 100
+testDuration: 1s
+driver: {name: mqtt, keepAlive: KEEP_ALIVE}
+"""
+
+
+@pytest.mark.parametrize("longest", ["65535s", "0s"])
+def test_a_keep_alive_has_two_bytes(longest: str) -> None:
+    """18 h 12 min 15 s is the longest (MQTT 5, 3.1.2.10); without a broker it would be found as the first client connects."""
+    driver = profile.loads(PROFILE.replace("KEEP_ALIVE", longest), "p.yaml").driver
+    assert driver.keep_alive == int(longest[:-1]) * SECOND
+
+
+@pytest.mark.parametrize("given", ["65536s", "24h"])
+def test_a_longer_keep_alive_is_a_problem_of_its_line(given: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        profile.loads(PROFILE.replace("KEEP_ALIVE", given), "p.yaml")
+    assert "p.yaml:5:33: driver.keepAlive: " in str(caught.value)
+    assert "(write 65535s or less, or 0s for none)" in str(caught.value)
+
+
 # OMB's driver files for MQTT 5: the fields of its Mqtt*Config at 8559989.
 
 CLASS = "driverClass: io.openmessaging.benchmark.driver.mqtt5.MqttBenchmarkDriver\n"

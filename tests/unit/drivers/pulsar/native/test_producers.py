@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from fake_pulsar import FakeBroker, Seen, answer, nothing
 from native_rig import faulty
@@ -9,6 +11,9 @@ from native_rig import faulty
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ACKED, FAILED = Status.ACKED, Status.FAILED
 
@@ -38,7 +43,7 @@ def test_a_final_error_fails_its_entry_alone(broker: FakeBroker, error: int) -> 
 def test_any_other_error_ends_the_connection_and_the_entry_is_sent_again(
     broker: FakeBroker, error: int
 ) -> None:
-    """As in the Java client."""
+    """The Java client reconnects the producer alone, this one all of the connection."""
     broker.once["SEND"] += [
         lambda seen: seen.peer.tell(
             "SEND_ERROR",
@@ -148,3 +153,64 @@ def test_a_message_that_was_due_at_an_earlier_call_waits_for_its_batch(broker: F
         assert batches(broker) == [1]
         r.clock.advance(HOUR)
         r.until(lambda: batches(broker) == [1, 1], "sent")
+
+
+def final_error(sequence: int) -> Callable[[Seen], None]:
+    """Return an action that rejects the message with this sequence id for good."""
+    return lambda seen: seen.peer.tell(
+        "SEND_ERROR",
+        producer_id=0,
+        sequence_id=sequence,
+        error=api.NotAllowedError,
+        message="no",
+    )
+
+
+def test_a_rejected_batch_is_found_by_its_highest_sequence_id(broker: FakeBroker) -> None:
+    """Pulsar names that one; the batch fails at once, and the next one is unaffected."""
+    broker.once["SEND"].append(final_error(4))
+    with faulty(broker, streams=1, batching_enabled=True) as r:
+        r.send(5)
+        r.until(lambda: len(r.answers()) == 5, "rejected")
+        r.send(2)
+        r.until(lambda: len(r.answers()) == 7, "acknowledged")
+        statuses = [FAILED] * 5 + [ACKED] * 2
+        assert r.answers() == [(number, status, 0) for number, status in enumerate(statuses)]
+        assert batches(broker) == [5, 2]
+        assert len(broker.peers) == 1
+
+
+def test_a_rejection_may_overtake_the_receipts_of_earlier_entries(broker: FakeBroker) -> None:
+    """The broker rejects an entry at once, and stores those before it first."""
+    stored: list[Seen] = []
+
+    def store_later(seen: Seen) -> None:
+        stored.append(seen)
+        if seen.said.sequence_id == 3:
+            for earlier in stored:
+                answer(earlier)
+
+    broker.once["SEND"] += [store_later, store_later, final_error(2), store_later]
+    with faulty(broker, streams=1) as r:
+        r.send(4)
+        r.until(lambda: len(r.answers()) == 4, "answered")
+        assert r.answers() == [(2, FAILED, 0), (0, ACKED, 0), (1, ACKED, 0), (3, ACKED, 0)]
+        assert sequences(broker) == [0, 1, 2, 3]
+        assert len(broker.peers) == 1
+
+
+@pytest.mark.parametrize("rejected", [0, 1, 2])
+def test_a_message_fails_with_any_of_its_chunks(rejected: int) -> None:
+    """No consumer can assemble it. The receipts of its other chunks belong to no entry."""
+    with FakeBroker(max_message=2048) as broker:
+        rules = [answer, answer, answer]
+        rules[rejected] = final_error(0)
+        broker.once["SEND"] += rules
+        with faulty(broker, streams=1, size=3000, chunking_enabled=True) as r:
+            r.send(1)
+            r.until(r.answers, "answered")
+            r.send(1)
+            r.until(lambda: len(r.answers()) == 2, "the next answered")
+            assert r.answers() == [(0, FAILED, 0), (1, ACKED, 0)]
+            assert len(broker.of("SEND")) == 6
+            assert len(broker.peers) == 1
