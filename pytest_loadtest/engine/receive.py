@@ -395,7 +395,7 @@ def longest_lag(
 
     The kernel merges packets that wait in a connection, and stamps all of them with the time of the
     last one. So copies that share a stamp may have arrived at any time since the one before of
-    their consumer, or since the pause began. A copy with its own stamp is exact.
+    their consumer and partition, or since the pause began. A copy with its own stamp is exact.
 
     :param pauses: begin and end of each, ns, in order.
     """
@@ -403,17 +403,18 @@ def longest_lag(
     begins, ends = np.array(pauses, np.int64).T
     pause = np.searchsorted(begins, time, side="right") - 1
     there = np.flatnonzero((pause >= 0) & (time <= ends[pause]) & (lag >= 0))
-    # Sorted by consumer and time, the stamp before is that of the row before the first one with the
-    # same stamp.
-    order = there[np.lexsort((time[there], received.consumer[there]))]
+    # Sorted by consumer, partition and time, the stamp before is that of the row before the first
+    # one with the same stamp. Partitions may have connections of their own, to several brokers.
+    order = there[np.lexsort((time[there], received.order[there], received.consumer[there]))]
     stamp = time[order]
     same_consumer = np.diff(received.consumer[order], prepend=-1) == 0
-    same_stamp = same_consumer & (np.diff(stamp, prepend=0) == 0)
+    same_source = same_consumer & (np.diff(received.order[order], prepend=-1) == 0)
+    same_stamp = same_source & (np.diff(stamp, prepend=0) == 0)
     # stamps 20, 30, 30 of one consumer: first [0, 1, 1], earliest [0, 20, 20]
     first = np.maximum.accumulate(np.where(same_stamp, 0, np.arange(len(order))))
-    earliest = np.where(same_consumer[first], stamp[first - 1], 0)
+    earliest = np.where(same_source[first], stamp[first - 1], 0)
     waited = stamp - np.maximum(earliest, begins[pause[order]])
-    # A copy with its own stamp is exact, and the ones after it came later.
+    # A copy with its own stamp is exact.
     _, group, sharing = np.unique(stamp, return_inverse=True, return_counts=True)
     late = (waited > EXACT) & (sharing[group] > 1)
     longest = lag.copy()

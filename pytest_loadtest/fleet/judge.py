@@ -194,16 +194,19 @@ def _whole_verdict(
 
 
 def _of_search(verdict: slo.Verdict, found: Peak | PeakSection | None) -> slo.Verdict:
-    """Return the verdict on a search without a peak: a miss, whatever its last step was.
+    """Return the verdict on a search.
 
-    It is not, if the generator was the limit.
+    Without a peak, the target missed, or the generator was the limit, whatever its last step was.
+    With a peak, the verdict on its step stays.
 
     :param verdict: on the last step. :param found: the search; None if there was none.
     """
     if found is None or found.rate is not None:
         return verdict
     if found.limit == "generator" and verdict.outcome in (slo.Outcome.MET, slo.Outcome.MISSED):
-        reasons = ("no rate held, and the generator limited the lowest one", slo.REMEDY)
+        limited = [step for step in found.steps if step.outcome is slo.Outcome.GENERATOR_LIMITED]
+        why = tuple(step.text for step in limited[-1:])
+        reasons = ("no rate held, and the generator limited the lowest one", *why, slo.REMEDY)
         return replace(verdict, outcome=slo.Outcome.GENERATOR_LIMITED, reasons=reasons)
     return replace(verdict, outcome=slo.worst((verdict.outcome, slo.Outcome.MISSED)))
 

@@ -422,7 +422,7 @@ class Measurements:
         lag = (part or self).latencies.get(kind)
         if lag is None:
             return 0
-        return max((part or self.counts).received - lag.n, 0)
+        return (part or self.counts).received - lag.n
 
     @property
     def own_drops(self) -> int:

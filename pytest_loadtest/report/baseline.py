@@ -161,11 +161,14 @@ def last_met(results: Path, session: Path, *, force: bool = False) -> Baseline:
 
 
 def recorded_baseline(earlier: RunDocument | None) -> Baseline | None:
-    """Return the baseline that earlier results of the same samples name; None if they name none."""
+    """Return the baseline that earlier results of the same samples were compared with.
+
+    If it was not found then, it is not found again. None if no baseline was asked for.
+    """
     comparison = None if earlier is None else earlier.comparison
     if comparison is None:
         return None
-    if comparison.baseline is None:  # one was asked for, and not found
+    if comparison.baseline is None:
         why = "; ".join(comparison.notes)
         return Baseline(lambda _: why, comparison.forced)
     path = Path(comparison.baseline.results, RESULTS)

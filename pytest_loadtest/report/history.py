@@ -245,9 +245,9 @@ def _newest_bounds(runs: Sequence[Line]) -> dict[str, dict[str, Any]]:
 
 
 def _bounded_now(runs: Sequence[Line]) -> set[str]:
-    """Return the names of the objectives of the newest run that was judged."""
+    """Return the names of the objectives of the newest run that was measured."""
     for run in reversed(runs):
-        if run["objectives"]:
+        if run["comparableKey"] is not None:
             return {bound["name"] for bound in run["objectives"]}
     return set()
 

@@ -170,15 +170,15 @@ def latency_section(
 ) -> LatencySection | None:
     """Return the latencies of a whole run, topic or size bucket; None if nothing was measured.
 
-    Percentiles that rest on too few samples are None, and those that lie among messages that never
-    came, as the maximum does if such messages are not tolerated; so do those that may lie among
-    further values that are unknown.
+    A percentile is None if it rests on too few samples, lies among messages that never came, or may
+    lie among unknown values. The maximum is None if a value is unknown, or if a message never came
+    that is not tolerated.
 
     :param buckets: include the histogram. :param error: of the clocks between hosts, ns.
     """
     histogram = latencies.histogram
     never_came = latencies.never_came
-    unstamped = latencies.unstamped
+    unstamped = max(latencies.unstamped, 0)
     if histogram is None or not histogram.n:
         return None
     percentiles: dict[str, int | None] = {}

@@ -48,8 +48,8 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
     """Judge one bound on regression. :param changed: None without a baseline to compare with."""
     if changed is None:
         return no_data(gate, "nothing to compare with")
-    before = format_value(changed.baseline or 0.0, changed.unit)
     if changed.now == math.inf:
+        before = format_value(changed.baseline or 0.0, changed.unit)
         return Finding(
             objective=gate,
             outcome=Outcome.MISSED,
@@ -68,6 +68,7 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
         open_question = f"{change} is neither within {limit} nor beyond it"
         why = f"{open_question}: change cannot be told from noise"
         return no_data(gate, why, changed.samples)
+    before = format_value(changed.baseline or 0.0, changed.unit)
     after = format_value(changed.now or 0.0, changed.unit)
     return Finding(
         objective=gate,

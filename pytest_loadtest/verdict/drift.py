@@ -2,9 +2,8 @@
 
 The rule: the change is a share of the value in the first tenth, and must lie within the bounds,
 also with the error of the clocks between hosts. In soak tests it shows what leaks or fills up. A
-drift that the generator's own pauses in the last tenth explain is not the target's. One that is
-within its bounds only with the generator's own delays in both tenths, or only without them, is not
-the target's either.
+drift that is within its bounds with the generator's own delays and not without them, or the
+reverse, is *generator-limited*.
 
 :func:`~pytest_loadtest.verdict.slo.evaluate` calls :func:`judge_drift` in the controller's thread
 that judges a run, and in the command ``aggregate``.
@@ -70,6 +69,8 @@ class _Tenths(NamedTuple):
     @property
     def change(self) -> float:
         """The change as a share of the value in the first tenth."""
+        if not self.before:  # it can be 0 without the generator's own delays
+            return math.inf if self.after else 0.0
         return self.after / self.before - 1
 
     @property
@@ -168,7 +169,6 @@ def _own_cause(objective: Objective, tenths: _Tenths, measurements: Measurements
 
 def _own_pauses(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str | None:
     """Return how the generator's pauses in the last tenth lengthened its latencies, or None."""
-
     assert tenths.last.latencies is not None
     assert objective.maximum is not None
     bound = tenths.before * (1 + objective.maximum)
@@ -176,55 +176,53 @@ def _own_pauses(objective: Objective, tenths: _Tenths, measurements: Measurement
     return excuse(objective, tenths.last.latencies, counted, bound, measurements)
 
 
-def _without_own(
-    objective: Objective, tenths: _Tenths, measurements: Measurements
-) -> _Tenths | None:
-    """Return the tenths without the generator's own delays; None if these are unknown."""
-    values = []
-    for at, observed in ((FIRST, tenths.first), (LAST, tenths.last)):
-        assert observed.value is not None
-        if tenths.unit == "ratio":
-            deliveries = int(tenths.slices.offered[at]) * tenths.slices.fan_out
-            values.append(in_time_without_own(tenths.slices, at) / deliveries)
-            continue
-        assert observed.latencies is not None
-        counted = partial(_of_tenth, tenths.slices, at)
-        value = without_own_part(objective, observed.latencies, counted)
-        values.append(observed.value if value is None else value)
-    if not measurements.pauses_known or not values[FIRST]:
+def _own_share(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str | None:
+    """Return how the generator's own delays decide whether the drift exceeds its bounds.
+
+    None if they do not decide it.
+    """
+    exceeds = _exceeds(objective, tenths.change)
+    if not measurements.pauses_known:  # of older releases
+        return _own_cause(objective, tenths, measurements) if exceeds else None
+    rest = _without_own(objective, tenths)
+    if _exceeds(objective, rest.change) == exceeds:
         return None
-    first, last = values
+    of_each = "the generator's own part of each message"
+    return f"{objective.name} would be {rest.values} without {of_each}"
+
+
+def _without_own(objective: Objective, tenths: _Tenths) -> _Tenths:
+    """Return the tenths without the generator's own delays."""
+    first = _value_without_own(objective, tenths, FIRST, tenths.first)
+    last = _value_without_own(objective, tenths, LAST, tenths.last)
     return tenths._replace(
         first=tenths.first._replace(value=first), last=tenths.last._replace(value=last)
     )
+
+
+def _value_without_own(
+    objective: Objective, tenths: _Tenths, at: int, observed: SliceObservation
+) -> float | None:
+    slices = tenths.slices
+    if tenths.unit == "ratio":
+        return in_time_without_own(slices, at) / (int(slices.offered[at]) * slices.fan_out)
+    assert observed.latencies is not None
+    value = without_own_part(objective, observed.latencies, partial(_of_tenth, slices, at))
+    return observed.value if value is None else value
 
 
 def _of_tenth(slices: SlicedStats, at: int, kind: str) -> Histogram | Lateness | None:
     return slices.of(kind, at)
 
 
-def _hidden(objective: Objective, tenths: _Tenths, measurements: Measurements) -> str | None:
-    """Return how the generator's own delays decide whether the drift is within its bounds; None if
-    they do not.
-    """
-    rest = _without_own(objective, tenths, measurements)
-    if rest is None or _exceeds(objective, rest.change) == _exceeds(objective, tenths.change):
-        return None
-    change = f"{_percent(rest.change)} ({rest.values})"
-    return f"{objective.name} would be {change} without the generator's own part of each message"
-
-
 def _finding(objective: Objective, tenths: _Tenths, measurements: Measurements) -> Finding:
     change = tenths.change
+    own = _own_share(objective, tenths, measurements)
     if not _exceeds(objective, change):
-        own = _hidden(objective, tenths, measurements)
         outcome = Outcome.GENERATOR_LIMITED if own else Outcome.MET
         comparison = f"{_percent(change)} within {_write_bounds(objective)}"
         missed_by = ""
     else:
-        own = _own_cause(objective, tenths, measurements) or _hidden(
-            objective, tenths, measurements
-        )
         outcome = Outcome.GENERATOR_LIMITED if own else Outcome.MISSED
         if change < 0:
             comparison = f"{_percent(change)} < {_percent(objective.minimum)}"

@@ -241,9 +241,7 @@ def _curve_text(name: str, distribution: Distribution) -> str:
     for p in (50, 99, 99.9, 99.99, 99.999):
         if distribution.proves(p):
             texts.append(f"p{p:g} {_percentile_text(distribution.percentile(p))}")
-    top = "never" if distribution.never_came else "unknown"
-    if distribution.complete:
-        top = format_duration(distribution.maximum)
+    top = format_duration(distribution.maximum) if distribution.complete else "never"
     return f"{name} {', '.join([*texts, f'max {top}'])}"
 
 

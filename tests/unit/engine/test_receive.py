@@ -292,6 +292,15 @@ def test_a_copy_with_its_own_stamp_bounds_the_lag_of_those_after_it(
     assert late == np.count_nonzero(longer)
 
 
+def test_a_stamp_of_another_partition_bounds_no_lag() -> None:
+    """A consumer may have a connection for each partition, to brokers with queues of their own."""
+    time = np.array([900, 1000, 1000], np.int64) * MILLISECOND
+    lag = 2 * SECOND - time
+    copies = replace(taken([Copy(order=0), Copy(order=1), Copy(order=1)], 0), time=time, lag=lag)
+    longest, _ = longest_lag(copies, lag, [(0, 2 * SECOND)])
+    assert ((longest - lag) // MILLISECOND).tolist() == [0, 1000, 1000]
+
+
 def test_what_a_service_sent_to_another_topic_is_recorded_and_no_delivery() -> None:
     """Consumers 7 and 5 of four for each topic read topic 1, to which stream 1 belongs and stream 0 does not."""
     routed = Topology(topics=3, partitions=1, producers=1, subscriptions=4, consumers=1)

@@ -188,6 +188,31 @@ def test_a_pause_in_both_tenths_leaves_a_drift_within_its_bounds() -> None:
     assert evaluate(slo, run, Limits()).findings[0].outcome is Outcome.MET
 
 
+@pytest.mark.parametrize(
+    ("with_own", "without", "outcome"),
+    [
+        ((10_000, 15_000), (5_000, 11_000), Outcome.MISSED),
+        ((10_000, 15_000), (10_000, 11_000), Outcome.GENERATOR_LIMITED),
+        ((10_000, 10_000), (0, 10_000), Outcome.GENERATOR_LIMITED),
+        ((10_000, 10_000), (0, 0), Outcome.MET),
+    ],
+)
+def test_a_drift_is_judged_with_and_without_the_generators_own_part(
+    with_own: tuple[int, int], without: tuple[int, int], outcome: Outcome
+) -> None:
+    """It may rise by 20 %. Only if both agree is it the target's."""
+    lengthened = [constant(us) for us in with_own]
+    own = {
+        "end_to_end_with_own": of_parts(lengthened),
+        "end_to_end_without_own": of_parts([constant(us) for us in without]),
+    }
+    found = tenths(*lengthened)
+    found = replace(found, latencies={**found.latencies, **own})
+    slo = parse_slo({"drift": {"endToEndLatency.p99": "20%"}}, implicit=())
+    run = made(tenths=found, pauses_known=True)
+    assert evaluate(slo, run, Limits()).findings[0].outcome is outcome
+
+
 def test_a_throughput_that_the_generator_reduced_in_the_first_tenth_hides_no_fall() -> None:
     found = tenths(constant(1), constant(1), (700, 700))
     found = replace(found, in_time_without_own=np.array([1000, 700]))

@@ -88,7 +88,8 @@ class PartitionConsumer(Attachment):
         self._taken = 0
         self.flowing = False
         self.to_ack: list[EntryId] = []
-        # Entries that came while it is paused, each after its number among those of all consumers.
+        # Entries that came while it is paused, each with its number in the order of arrival over
+        # all consumers.
         self.waiting: list[tuple[int, Entry]] = []
         self._chunks: ChunkedMessages[EntryId] | None = None  # made with the first chunk
 
