@@ -29,37 +29,15 @@ settings.register_profile(
 settings.load_profile("project")
 
 
-_unfreeze = gc.unfreeze
-_unfrozen: list[bool] = []
-
-
-def _noted_unfreeze() -> None:
-    """Unfreeze all objects, and note that: ``gc.get_freeze_count`` would walk them to tell."""
-    _unfreeze()
-    _unfrozen.append(True)
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without garbage collections, and exclude what they made from all later ones.
+    """Collect tests without garbage collections.
 
-    Six thousand tests are a million objects. Each full collection would walk them in more than a
-    second of CPU, and each load test in this process begins with one.
+    Six thousand tests are a million objects, none of them garbage: each full collection would walk
+    them in more than a second of CPU.
     """
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.collect()
-        gc.freeze()
-        gc.unfreeze = _noted_unfreeze
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """Freeze objects again after a test whose load has ended, which unfreezes all of them."""
-    if _unfrozen:
-        _unfrozen.clear()
-        gc.collect(1)
-        gc.freeze()
