@@ -504,11 +504,6 @@ def orders(request, load_service, load_target):
 def faulty(*faults):
     return pytest.mark.parametrize("orders", [faults], ids=["-"], indirect=True)
 
-@faulty("--lose", "250", "--double", "350")
-@pytest.mark.load("losing")
-def test_losing(load, orders):
-    load.assert_slo()
-
 @faulty("--slow", "50")
 @pytest.mark.load("native")
 def test_slow(load, orders):
@@ -527,6 +522,12 @@ def test_overtaking(load, orders, load_target):
 
     load.before_cleanup(note_order)
     load.start().assert_slo()
+
+# The last one: it waits all of drainTimeout for what is lost, and a broker that has just started answers seconds late.
+@faulty("--lose", "250", "--double", "350")
+@pytest.mark.load("losing")
+def test_losing(load, orders):
+    load.assert_slo()
 """
 
 
@@ -538,7 +539,7 @@ def write_on_pulsar(project: Project) -> list[str]:
     shorten(project.path / "example/loadtests/orders_pulsar.yaml")
     for client in CLIENTS:
         project.write(f"profiles/{client}.yaml", ON_PULSAR.format(client=client, drain="1min"))
-    project.write("profiles/losing.yaml", ON_PULSAR.format(client="native", drain="3s"))
+    project.write("profiles/losing.yaml", ON_PULSAR.format(client="native", drain="15s"))
     project.write(
         "profiles/order.json", '{"number": {{ seq }}, "article": "{{ pick("tea", "rice") }}"}'
     )
