@@ -295,20 +295,13 @@ def _slo() -> dict[str, dict[str, Any]]:
     for name, metric in OBJECTIVES.items():
         shape = "None" if name in NEVER else _SHAPES[metric.form]
         metrics[name] = {"$ref": f"#/$defs/{shape}", "description": _MEANINGS[name]}
-    by_bucket = {"$ref": "#/$defs/BucketSlo"}
-    metrics["buckets"] = {
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": by_bucket,
-        "description": _MEANINGS["buckets"],
-    }
-    own = {"$ref": "#/$defs/Custom"}
-    metrics["custom"] = {
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": own,
-        "description": _MEANINGS["custom"],
-    }
+    for name, shape in (("buckets", "BucketSlo"), ("custom", "Custom")):
+        metrics[name] = {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"$ref": f"#/$defs/{shape}"},
+            "description": _MEANINGS[name],
+        }
     metrics[REGRESSION] = _regression() | {"description": _MEANINGS[REGRESSION]}
     section: dict[str, Any] = {"type": "object", "additionalProperties": False}
 

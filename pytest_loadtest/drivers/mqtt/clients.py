@@ -289,18 +289,8 @@ class MqttClients(Generic[C]):
         """
         if not self._sessions:
             return
-        # Connecting with clean start and without an expiry interval deletes a
-        # session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
-        connections = [
-            self._connect(f"session {client_id}", client_id, None, self._passing, consumer=consumer)
-            for client_id, consumer in sorted(self._sessions.items())
-        ]
-        try:
-            self.establish(connections, FAREWELL)
-            self._sessions.clear()
-        finally:
-            for connection in connections:
-                connection.end()
+        self._delete_sessions(sorted(self._sessions.items()), FAREWELL)
+        self._sessions.clear()
 
     def discard_sessions(self, client_ids: Sequence[str]) -> None:
         """Delete the sessions of producers of an earlier run, which may have been killed.
@@ -310,12 +300,22 @@ class MqttClients(Generic[C]):
         # A producer has no state of such a session and must not continue it (MQTT 5, 3.2.2-4): at
         # QoS 2 the broker would drop new messages under its packet identifiers as second copies.
         # The producers themselves do not start clean: mosquitto 2.0 saves no session that did.
+        self._delete_sessions([(client_id, False) for client_id in client_ids], PATIENCE)
+
+    def _delete_sessions(self, sessions: Sequence[tuple[str, bool]], patience: int) -> None:
+        """Delete sessions by their client ids, each with whether it is of a consumer.
+
+        :param patience: see :meth:`establish`.
+        :raises TargetError: a client is rejected, or the broker does not answer.
+        """
+        # Connecting with clean start and without an expiry interval deletes a
+        # session (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
         connections = [
-            self._connect(f"session {client_id}", client_id, None, self._passing, consumer=False)
-            for client_id in client_ids
+            self._connect(f"session {client_id}", client_id, None, self._passing, consumer=consumer)
+            for client_id, consumer in sessions
         ]
         try:
-            self.establish(connections)
+            self.establish(connections, patience)
         finally:
             for connection in connections:
                 connection.end()
