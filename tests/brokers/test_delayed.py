@@ -68,7 +68,7 @@ def exact(document: dict[str, Any]) -> None:
     assert latencies["lateness"]["minimum"] >= 0
 
 
-@pytest.mark.parametrize("client", ["library", "native"])
+@pytest.mark.parametrize("client", [pytest.param("library", marks=pytest.mark.slow), "native"])
 def test_delayed_messages_arrive_once_and_not_early(
     run: Callable[[str], dict[str, Any]], client: str
 ) -> None:

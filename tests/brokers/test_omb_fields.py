@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .conftest import OmbSession
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.pulsar,
     pytest.mark.skipif(
         java.find() is None, reason="no Java here: apt-get install default-jre-headless"

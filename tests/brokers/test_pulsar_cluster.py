@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_loadtest import brokers
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.pulsar,
     pytest.mark.skipif(
         java.find() is None, reason="no Java here: apt-get install default-jre-headless"
@@ -35,7 +36,7 @@ STREAMS, EACH, BUNDLES = 8, 200, 8
 both = pytest.mark.parametrize(
     "driver",
     [
-        pytest.param(PulsarDriver, marks=pytest.mark.slow, id="library"),
+        pytest.param(PulsarDriver, id="library"),
         pytest.param(NativePulsarDriver, id="native"),
     ],
 )
@@ -87,7 +88,6 @@ def received(r: Rig) -> int:
     return len(seen)
 
 
-@pytest.mark.slow
 @both
 def test_the_driver_keeps_each_promise_on_a_cluster(cluster: brokers.Broker, driver: Any) -> None:
     """The first service URL is that of one broker; half of the topics are at the other."""
@@ -148,7 +148,6 @@ def split(admin: Admin, path: str) -> None:
     admin._request("PUT", f"{path}/{first}_{second}/split?unload=true")
 
 
-@pytest.mark.slow
 def test_one_bookie_of_three_stores_nothing(cluster: brokers.Broker) -> None:
     """No message is acknowledged then, and none that was is lost. pulsar-client may leave such messages without an answer for minutes."""
     settings = {"persistence": three_copies(), "send_timeout": 5 * SECOND}

@@ -177,6 +177,7 @@ def test_a_sleeping_consumer_is_concluded(
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
 
 
+@pytest.mark.slow
 def test_a_slow_disk_is_concluded(
     special_pulsar: brokers.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

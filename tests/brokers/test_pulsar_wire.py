@@ -137,7 +137,7 @@ def received(consumer: Consumer, messages: int) -> list[Received]:
     params=[
         pytest.param(("process", "4.2.4"), marks=real, id="4.2.4"),
         pytest.param(("process", "4.0.0"), marks=(*real, pytest.mark.slow), id="4.0.0"),
-        pytest.param(("process", "5.0.0-M1"), marks=real, id="5.0.0-M1"),
+        pytest.param(("process", "5.0.0-M1"), marks=(*real, pytest.mark.slow), id="5.0.0-M1"),
         pytest.param(("embedded", None), marks=lite, id="lite"),
     ]
 )

@@ -397,18 +397,21 @@ def test_a_wrong_password_is_rejected(by_password: Broker, user: str) -> None:
 # certificates of clients
 
 
+@pytest.mark.slow
 def test_the_right_certificate_is_accepted(by_certificate: Broker) -> None:
     """The name in it is the client's role."""
     assert by_certificate.facts.settings["security"] == "TLS, tls authentication"
     carries(by_certificate, settings_of(by_certificate))
 
 
+@pytest.mark.slow
 def test_a_client_without_certificate_is_rejected(by_certificate: Broker) -> None:
     """The broker ends the handshake, and the error tells which certificate is required."""
     for said in refusals(by_certificate, settings_of(by_certificate, authentication=None)):
         assert said.endswith("write driver.authentication: {plugin: tls, certFile: …, keyFile: …}")
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_authority_is_rejected(
     by_certificate: Broker, stranger: Path
 ) -> None:

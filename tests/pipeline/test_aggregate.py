@@ -155,7 +155,8 @@ RUNS = {
 }
 
 
-ON_SPARK = ("one of everything", "windows of broadcasts", "random delays", "a plan with stages")
+ON_SPARK = ("one of everything", "windows of broadcasts")
+MORE_ON_SPARK = ("random delays", "a plan with stages")
 """Shapes that a real session counts too: its rows, its shuffles and its broadcasts."""
 IN_PROCESS = "in process"
 
@@ -190,7 +191,11 @@ def assert_agrees(
 
 @pytest.mark.parametrize(
     ("session", "shape"),
-    [*((IN_PROCESS, shape) for shape in RUNS), *(("spark", shape) for shape in ON_SPARK)],
+    [
+        *((IN_PROCESS, shape) for shape in RUNS),
+        *(("spark", shape) for shape in ON_SPARK),
+        *(pytest.param("spark", shape, marks=pytest.mark.slow) for shape in MORE_ON_SPARK),
+    ],
     indirect=["session"],
 )
 def test_any_shape_is_counted_as_it_is_defined(

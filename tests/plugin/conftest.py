@@ -38,7 +38,7 @@ def on_pulsar(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     modules = {
         item.module.__name__: item.module
         for item in request.session.items
-        if isinstance(item, pytest.Function)
+        if isinstance(item, pytest.Function) and "on_pulsar" in item.fixturenames
     }
     with fresh(tmp_path_factory.mktemp("pulsar")) as project:
         files: list[str] = []

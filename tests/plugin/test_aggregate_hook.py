@@ -141,6 +141,7 @@ def test_the_only_process_calls_the_hook(gold: Project) -> None:
     assert missed.startswith("missed: custom.gold.p99 ")
 
 
+@pytest.mark.slow
 def test_custom_metrics_are_judged_and_reported(gold: Project) -> None:
     """The values of queries, with two workers, and from the samples later. An error in the hook keeps the run's own metrics."""
     chosen = "bounded or explodes"

@@ -330,6 +330,7 @@ def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_
     }
 
 
+@pytest.mark.slow
 def test_an_asymmetric_path_is_covered_by_the_stated_error(asymmetric: Session) -> None:
     """Answers of one host come 20 ms late: the offset is wrong by about 10 ms, and so much is said."""
     project, run = asymmetric
@@ -482,6 +483,7 @@ def test_the_workers_of_a_host_connect_from_its_source_addresses(project: Projec
     )
 
 
+@pytest.mark.slow
 def test_a_delivery_within_one_host_has_no_error_of_clocks(asymmetric: Session) -> None:
     """Answers of one host come 20 ms late. The relay's delay of 25 ms is known to 10 ms only, but exactly if consumers are paired."""
     project, run = asymmetric

@@ -53,7 +53,8 @@ def test_it(load, number):
 """
 
 
-@pytest.mark.parametrize("workers", ["-n0", pytest.param("-n2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_a_session_does_not_grow_with_the_number_of_load_tests(
     project: Project, workers: str
 ) -> None:

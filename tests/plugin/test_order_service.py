@@ -548,6 +548,7 @@ def write_on_pulsar(project: Project) -> list[str]:
     return ON_PULSAR_FILES
 
 
+@pytest.mark.slow
 def test_faults_of_a_service_on_pulsar_are_counted_exactly(on_pulsar: Session) -> None:
     """The run starts one broker for all tests, and a service for each. The envelope is a property.
 
@@ -578,6 +579,7 @@ def test_faults_of_a_service_on_pulsar_are_counted_exactly(on_pulsar: Session) -
     assert on_pulsar.counts("overtaking[-]")["outOfOrder"] == late(confirmed) > 0
 
 
+@pytest.mark.slow
 def test_the_load_test_on_pulsar_starts_broker_and_service(on_pulsar: Session) -> None:
     """As the README of the example says, with a shorter load."""
     assert on_pulsar.ending(OF_EXAMPLE_ON_PULSAR) == set(), on_pulsar.finished.out

@@ -104,7 +104,7 @@ def test_the_driver_keeps_every_promise(python: Path, project: Path) -> None:
     assert "24 passed" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_load_test_meets_its_objectives(python: Path, project: Path, workers: str) -> None:
     """With one consumer for a subscription and with two, in one process and in two workers; every message arrives."""
     (project / "test_orders.py").write_text(LOAD, encoding="utf-8")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
-import numpy_aggregation
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -85,9 +84,8 @@ SIZES = 'messageSizeDistribution: {"32-128": 5, "128-1KB": 3, "1KB-4KB": 1}\nuse
 
 
 @pytest.fixture
-def outcomes(spark_project: Project) -> Project:
+def outcomes(project: Project) -> Project:
     """Return a project with a test for every outcome."""
-    project = spark_project
     project.profile("mix", rate=800, duration="2s", size=SIZES, more="warmupDuration: 500ms")
     project.missed_profile(duration="500ms")
     project.profile("rare", duration="500ms", slo="{endToEndLatency: {p99.9: 10s}}")
@@ -112,13 +110,9 @@ def sent(project: Project, test: str) -> list[pa.Table]:
 
 
 def test_outcomes_and_messages_are_the_same_for_any_number_of_workers(outcomes: Project) -> None:
-    """With three workers and Spark, and with one and the definitions in its place."""
-    outcomes.environment |= numpy_aggregation.ENVIRONMENT
     for workers, chosen in (("-n0", ""), ("-n3", "not once")):
-        instead = ("-p", "numpy_aggregation") if not chosen else ()
         run = outcomes.run(
             workers,
-            *instead,
             "-k",
             chosen,
             "--load-scale",

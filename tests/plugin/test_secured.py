@@ -44,6 +44,7 @@ def test_with_a_token_of_my_own(load):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.pulsar
 def test_workers_authenticate_at_a_secured_pulsar(project: Project) -> None:
     """Two workers; a token in the profile takes precedence. No token is in results, output, or left behind."""

@@ -84,6 +84,7 @@ def workers_of(project: Project) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(
     faulty: Project, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -125,6 +126,7 @@ def test_workers_in_executors_are_exact_and_a_lost_executor_is_no_data(
     assert run.out.count("test_lost: planning, starting the target") == 1
 
 
+@pytest.mark.slow
 def test_too_few_slots_are_a_usage_error_with_both_numbers(faulty: Project) -> None:
     """One slot more than the workers need is for the aggregation. A slow machine may not have started its executor in this time."""
     faulty.write(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from simulation.mutants import MUTANTS, applied, named
 from simulation.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Sequence
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 FOUND_IN: Mapping[str, int] = {
@@ -82,6 +81,8 @@ WRITTEN = "a late read excuses what the target was late with"
 BROAD = (5, 17, 53, 56, 63, 65, 82, 85, 87, 89, 91, 100, 114, 131, 137, 144, 153, 1170)
 """Seeds of cheap worlds with the classes of coverage that the first 165 worlds have, and laws, that those of mutants do not have."""
 SEEDS = sorted({*FOUND_IN.values(), *BROAD})
+OFTEN = sorted(seed for seed, mutants in Counter(FOUND_IN.values()).items() if mutants > 1)
+"""Seeds of the worlds that violate a rule with several mutants. The other worlds are judged by slow tests."""
 PROCESSES = 1
 """A second one would start for three CPU seconds, while other tests use the other cores."""
 
@@ -89,62 +90,60 @@ PROCESSES = 1
 pytestmark = pytest.mark.timeout(1500)  # two minutes on a core that does nothing else
 
 
-@dataclass(frozen=True)
-class Reports:
-    """The reports of all worlds, and the jobs of those that are documents."""
+def reports_of(folder: Path, jobs: Sequence[Job]) -> list[Report]:
+    """Judge worlds in the same process, because one takes some seconds to start."""
+    # Other lanes of the tests compete for the cores: a world may take long.
+    campaign = Campaign(folder=folder, jobs=PROCESSES, limit=600)
+    return list(campaign.run(jobs))
 
-    done: list[Report]
-    kept: list[Job]
-    seconds: float
 
-    def violations(self, *, drawn: bool) -> list[str]:
-        """Return what is violated in which world, of the drawn ones or of the documents."""
-        return [
-            f"world {report.world.seed}: {rule}: {text}"
-            for report in self.done
-            for rule, text in report.violations
-            if (report.job not in self.kept) is drawn
-        ]
+def drawn(seeds: Iterable[int]) -> list[Job]:
+    """Return the worlds of these seeds."""
+    return [Job(document=draw(seed).document()) for seed in seeds]
+
+
+def violations(reports: Iterable[Report]) -> list[str]:
+    """Return what is violated in which world."""
+    return [
+        f"world {report.world.seed}: {rule}: {text}"
+        for report in reports
+        for rule, text in report.violations
+    ]
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    """Judge all worlds in the same process, because one takes some seconds to start: the drawn ones, and those of documents."""
+def all_drawn(tmp_path_factory: pytest.TempPathFactory) -> list[Report]:
+    """Judge all drawn worlds."""
+    return reports_of(tmp_path_factory.mktemp("drawn"), drawn(SEEDS))
+
+
+def test_no_world_violates_a_rule_that_once_did_or_finds_several_mutants(tmp_path: Path) -> None:
+    """Documents are kept, not their seeds: a seed draws another world when a shape or a fault is added."""
     documents = [
         yaml.safe_load(path.read_text(encoding="utf-8"))
         for path in sorted(REGRESSIONS.glob("*.yaml"))
     ]
-    kept = [Job(document=document) for document in documents]
-    # Other lanes of the tests compete for the cores: a world may take long.
-    folder = tmp_path_factory.mktemp("worlds")
-    campaign = Campaign(folder=folder, jobs=PROCESSES, limit=600)
-    started = time.monotonic()
-    fixed = [Job(document=draw(seed).document()) for seed in SEEDS]
-    done = list(campaign.run([*fixed, *kept]))
-    return Reports(done=done, kept=kept, seconds=time.monotonic() - started)
+    assert len(documents) > 50
+    jobs = [*drawn(OFTEN), *(Job(document=document) for document in documents)]
+    reports = reports_of(tmp_path, jobs)
+    assert violations(reports) == []
+    assert len(reports) == len(jobs)
 
 
-def test_no_drawn_world_violates_a_rule(
-    reports: Reports, record_property: Callable[[str, object], None]
-) -> None:
+@pytest.mark.slow
+def test_no_drawn_world_violates_a_rule(all_drawn: list[Report]) -> None:
     """The verdicts of drawn worlds follow from what the target and the generator did.
 
     A world that fails is replayed with ``scripts/simulate --worlds 1 --seed SEED``.
     """
-    assert reports.violations(drawn=True) == []
-    assert len(reports.done) == len(SEEDS) + len(reports.kept)
-    record_property("seconds", round(reports.seconds, 1))
+    assert violations(all_drawn) == []
+    assert len(all_drawn) == len(SEEDS)
 
 
-def test_no_world_that_once_failed_violates_a_rule(reports: Reports) -> None:
-    """Documents are kept, not their seeds: a seed draws another world when a shape or a fault is added."""
-    assert reports.violations(drawn=False) == []
-    assert len(reports.kept) > 50
-
-
-def test_each_law_is_applied_to_some_world(reports: Reports) -> None:
+@pytest.mark.slow
+def test_each_law_is_applied_to_some_world(all_drawn: list[Report]) -> None:
     tally = Tally()
-    for report in reports.done:
+    for report in all_drawn:
         tally.add(report)
     assert tally.missing(spark=False) == []
 
