@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import RunAborted, UsageError
 from pytest_loadtest.message.payloads import check_weights
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.values.quantities import ByteRate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,13 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         raise UsageError(
             "the profile's stages say what changes when: leave them out to change things from the "
             "test's body"
+        )
+    in_bytes = workload.plan.profile.in_bytes
+    # A rate of 0 is the same in both units.
+    if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
+        unit, example = ("bytes", "10MB/s") if in_bytes else ("messages", "5000/s")
+        raise UsageError(
+            f"load.set_rate: the profile's rate is in {unit}: write {unit}, as in {example}"
         )
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:

@@ -15,12 +15,13 @@ from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.schedule.pacing import StreamCounts
-from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.values.quantities import SECOND, ByteRate
 
 BASE = "name: p\ntopics: 1\nproducersPerTopic: 1\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
 PACED = (
     "testDuration: 10s\nproducerRate: 100\nmessageSizeDistribution: {64B-128B: 1, 128B-256B: 1}\n"
 )
+BYTES = "messageSize: 64\nproducerRate: 1MB/s\ntestDuration: 10s\n"
 STAGES = "messageSize: 64\nproducerRate: 100\nstages: [{name: a, duration: 5s}, {name: b, duration: 5s}]\n"
 START = 7 * SECOND
 
@@ -60,6 +61,12 @@ def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(
     assert (change.at, getattr(change, kind), change.end) == (SECOND + CHANGE_IN, argument, False)
 
 
+@pytest.mark.parametrize("rate", [0, ByteRate(5000)])
+def test_a_rate_has_the_unit_of_the_profile_or_is_zero(tmp_path: Path, rate: float) -> None:
+    workload = measuring(tmp_path, BYTES)
+    assert requested_change(workload, "rate", rate, START).rate == rate
+
+
 def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
     """At its own end at the latest; any other change would come too late then."""
     workload = measuring(tmp_path)
@@ -84,6 +91,8 @@ def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
         (PACED, "distribution", {"1KB-2KB": 1}, "1KB-2KB"),
         (STAGES, "rate", 5.0, "the profile's stages say what changes when"),
         (STAGES, "consumers", 1, "the profile's stages say what changes when"),
+        (PACED, "rate", ByteRate(1 << 20), "rate is in messages: write messages, as in 5000/s"),
+        (BYTES, "rate", 5000.0, "rate is in bytes: write bytes, as in 10MB/s"),
     ],
 )
 def test_an_impossible_change_is_a_usage_error(
