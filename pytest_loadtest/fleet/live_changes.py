@@ -51,6 +51,12 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     :raises UsageError: it is impossible, or too late.
     """
     record = workload.current
+    if workload.plan.search is not None:
+        # A step counts as a test of the rate that the search has chosen.
+        raise UsageError(
+            "cannot change the load of a search: it chooses the rates and ends by itself; wait for "
+            "its result with load.finish(), or write a producerRate above 0"
+        )
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
         raise UsageError(
             "messages: 0 in the profile: the run sends no messages, so their rate and sizes "

@@ -13,6 +13,7 @@ from pytest_loadtest.errors import RunAborted, UsageError
 from pytest_loadtest.fleet.live_changes import measured_workload, requested_change
 from pytest_loadtest.fleet.messages import Part
 from pytest_loadtest.fleet.workload_run import WorkloadRun
+from pytest_loadtest.plan.phases import search_phases
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, ByteRate
@@ -23,11 +24,15 @@ PACED = (
 )
 BYTES = "messageSize: 64\nproducerRate: 1MB/s\ntestDuration: 10s\n"
 STAGES = "messageSize: 64\nproducerRate: 100\nstages: [{name: a, duration: 5s}, {name: b, duration: 5s}]\n"
+SEARCH = (
+    "messageSize: 64\nproducerRate: 0\nsearch: {start: 100, hold: 10s}\n"
+    "slo: {endToEndLatency: {p50: 100ms}}\n"
+)
 START = 7 * SECOND
 
 
 def measuring(tmp_path: Path, more: str = PACED) -> WorkloadRun:
-    """Return a workload in its measured phase, which began at :data:`START`."""
+    """Return a workload in its measured phase, or first step, which began at :data:`START`."""
     profile = profiles.loads(BASE + more, "p.yaml")
     workload = WorkloadRun(
         name="",
@@ -40,7 +45,10 @@ def measuring(tmp_path: Path, more: str = PACED) -> WorkloadRun:
         run="r",
         workers=("main",),
     )
-    workload.begin(workload.plan.measure, "measure", START)
+    phases = workload.plan.phases or search_phases(
+        100.0, in_bytes=None, warmup=0, hold=10 * SECOND, number=1, streams=1
+    )
+    workload.begin(phases[-1], "measure", START)
     return workload
 
 
@@ -100,6 +108,19 @@ def test_an_impossible_change_is_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=text):
         requested_change(measuring(tmp_path, more), kind, argument, START)
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument"),
+    [("rate", 50.0), ("rate", 0), ("paused", True), ("consumers", 1), ("distribution", {"64-65": 1}), ("end", True)],
+)  # fmt: skip
+def test_a_search_cannot_be_changed_and_is_not_ended_by_the_body(
+    tmp_path: Path, kind: str, argument: Any
+) -> None:
+    """A step would be credited with a rate at which it was not tested."""
+    workload = measuring(tmp_path, SEARCH)
+    with pytest.raises(UsageError, match=r"a search: it chooses .* load.finish\(\)"):
+        requested_change(workload, kind, argument, START)
 
 
 def test_only_a_single_workload_in_its_measured_phase_can_be_changed(tmp_path: Path) -> None:
