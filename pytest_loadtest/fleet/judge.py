@@ -284,9 +284,11 @@ def _limited(results: RunDocument, folder: Path) -> RunDocument:
 
 
 def combine_workloads(name: str, results: Sequence[RunResult]) -> RunResult:
-    """Return one result for several workloads."""
+    """Return one result for several workloads; it has the smallest of their scales."""
     loads = [result.load for result in results]
-    whole = together(name, loads, loads[0].scale)
+    # A cap of the duration may shorten some of them only.
+    scales = [load.scale for load in loads if load.scale is not None]
+    whole = together(name, loads, min(scales, default=None))
     properties: list[tuple[str, Any]] = [("load.outcome", whole.outcome.value)]
     for result in results:
         for key, value in result.properties:
