@@ -246,3 +246,16 @@ def test_workloads_are_scaled_together_if_one_is(
     with pytest.raises(SloMissed) as missed:
         whole.ensure_asserted()
     assert ("says nothing about the full load" in str(missed.value)) == (scale is not None)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_only_the_step_with_the_answer_of_a_search_is_compared_with_a_baseline(
+    shown: bool, tmp_path: Path
+) -> None:
+    """Another step does not say that no baseline was given; it is judged before the search ends."""
+    text = LEAST.replace("10000", "0") + "slo: {loss: 0, regression: {endToEndLatency.p50: 5%}}\n"
+    found = samples(profiles.loads(text, "p.yaml"), tmp_path)
+    _, document = conclude_run(found, peak=PEAK if shown else None)
+    _, again = conclude_run(found, before=document)
+    for judged in (document, again):
+        assert any("regression of" in note for note in judged.notes) == shown
