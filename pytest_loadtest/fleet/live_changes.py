@@ -7,6 +7,7 @@ either returns a change that can still take effect on all workers at one instant
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import RunAborted, UsageError
@@ -92,4 +93,9 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         raise UsageError(
             "the measured phase ends before the change could be agreed: make testDuration longer"
         )
-    return Change(at=min(at, record.duration), **{kind: argument})
+    change = Change(at=min(at, record.duration), **{kind: argument})
+    resumed = any(earlier.paused is False for earlier in record.changes)
+    if change.end and record.phase.paused and not resumed:
+        # Consumers still wait for a backlog, and without them nothing would arrive in the drain.
+        return replace(change, paused=False)
+    return change

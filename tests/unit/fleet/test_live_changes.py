@@ -87,6 +87,18 @@ def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
         requested_change(workload, "rate", 5.0, START + 9 * SECOND)
 
 
+def test_the_end_of_a_load_resumes_consumers_that_wait_for_a_backlog(tmp_path: Path) -> None:
+    """Nothing would be received otherwise, which looks like a fault of the target."""
+    backlog = PACED + "consumerBacklogSizeGB: 0.01\nbacklogDrainTimeout: 60s\n"
+    workload = measuring(tmp_path, backlog)
+    assert workload.current.phase.paused
+    change = requested_change(workload, "end", True, START + SECOND)
+    assert (change.end, change.paused) == (True, False)
+    workload.current.changes.append(Change(at=1, paused=False))
+    assert requested_change(workload, "end", True, START + SECOND).paused is None
+    assert requested_change(measuring(tmp_path), "end", True, START).paused is None
+
+
 @pytest.mark.parametrize(
     ("more", "kind", "argument", "text"),
     [
