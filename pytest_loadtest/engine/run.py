@@ -216,8 +216,8 @@ class Engine:
         if change.distribution is not None:
             table = self._pool.table(change.distribution)
         if change.end:
-            self._end = self._start + change.at
-            self.inbox.arrivals.duration = change.at
+            self._end = min(self._end, self._start + change.at)
+            self.inbox.arrivals.duration = self._end - self._start
         self.sender.change(change, pacer, table)
 
     # --- evidence, collecting, reporting

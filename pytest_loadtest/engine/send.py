@@ -199,7 +199,7 @@ class Sender:
         if pacer is not None:
             self._schedule.pacer = pacer
         if change.end:
-            self._last = change.at - 1
+            self._last = min(self._last, change.at - 1)
         if not self._paces_bytes:
             self._end = self._schedule.due(self._last)
         self._rework(first)

@@ -7,11 +7,13 @@ either returns a change that can still take effect on all workers at one instant
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.errors import RunAborted, UsageError
 from pytest_loadtest.message.payloads import check_weights
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.values.quantities import ByteRate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,12 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     :raises UsageError: it is impossible, or too late.
     """
     record = workload.current
+    if workload.plan.search is not None:
+        # A step counts as a test of the rate that the search has chosen.
+        raise UsageError(
+            "cannot change the load of a search: it chooses the rates and ends by itself; wait for "
+            "its result with load.finish(), or write a producerRate above 0"
+        )
     if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
         raise UsageError(
             "messages: 0 in the profile: the run sends no messages, so their rate and sizes "
@@ -59,6 +67,13 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         raise UsageError(
             "the profile's stages say what changes when: leave them out to change things from the "
             "test's body"
+        )
+    in_bytes = workload.plan.profile.in_bytes
+    # A rate of 0 is the same in both units.
+    if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
+        unit, example = ("bytes", "10MB/s") if in_bytes else ("messages", "5000/s")
+        raise UsageError(
+            f"load.set_rate: the profile's rate is in {unit}: write {unit}, as in {example}"
         )
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
@@ -78,4 +93,9 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         raise UsageError(
             "the measured phase ends before the change could be agreed: make testDuration longer"
         )
-    return Change(at=min(at, record.duration), **{kind: argument})
+    change = Change(at=min(at, record.duration), **{kind: argument})
+    resumed = any(earlier.paused is False for earlier in record.changes)
+    if change.end and record.phase.paused and not resumed:
+        # Consumers still wait for a backlog, and without them nothing would arrive in the drain.
+        return replace(change, paused=False)
+    return change

@@ -93,7 +93,9 @@ def custom_metrics(
         with for_workers() if files.location is not None else nullcontext():
             returned = custom(spark, SampledRun.of(run, files.folder), Samples(spark, files))
         return {_name(name): _value(name, value) for name, value in returned.items()}, ""
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # pytest.skip() and sys.exit() raise no Exception
         return {}, _failure_text(error)
 
 
@@ -119,7 +121,7 @@ def _value(name: str, value: object) -> CustomValue:
     raise UsageError(f"{HOOK} returned {value!r} for {name!r}: {hint}")
 
 
-def _failure_text(error: Exception) -> str:
+def _failure_text(error: BaseException) -> str:
     """Return the error, followed by its place in the user's code."""
     if isinstance(error, UsageError):
         return str(error)

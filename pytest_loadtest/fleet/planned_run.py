@@ -211,13 +211,21 @@ class PlannedRun:
         )
 
     def look(self, workload: WorkloadRun, reports: list[Progress], now: int) -> Change | None:
-        """Return the change that the watch of the phase wants, or None.
+        """Return the change that the watch of the phase wants, or None; no second end of it.
 
         :param reports: the latest report of each member.
         :param now: ns of the clock.
         """
         watch = self.watches.get(workload.name)
-        return None if watch is None else watch.look(reports, now - workload.current.start)
+        if watch is None:
+            return None
+        phase = workload.current
+        change = watch.look(reports, now - phase.start)
+        # The test's body may have ended the load. The watch does not know that: it waits for
+        # messages that will not be sent, and its end is not the reason why the phase ends.
+        if change is not None and change.end and any(earlier.end for earlier in phase.changes):
+            return None
+        return change
 
 
 def _first_connection(

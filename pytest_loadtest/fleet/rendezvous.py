@@ -251,7 +251,9 @@ class Rendezvous:
         try:
             answers = self._run_controller.answer(run, brought)
             event = Answered(answers.by_rank, answers.drains)
-        except Exception as error:  # of any kind: the workers wait for an answer
+        # Of any kind, as pytest.skip() in a user's hook too: the workers wait for an answer, and
+        # no timeout gives up the wait for it.
+        except BaseException as error:
             event = AnswerFailed(portable(error))
         with self.lock:
             self._handle(run, event)

@@ -140,8 +140,11 @@ def _saturated(sampled: Sampled) -> list[Saturation]:
         mask = rule.saturated(sampled)
         times = int(mask.sum())
         of = len(mask)
-        if rule.needs:
-            of = int((mask | sampled.has_value(*rule.needs)).sum())
+        with_value = sampled.has_value(*rule.needs)
+        # A rule may read more columns than it needs, as of the broker's end of a connection: then
+        # its share is of all samples.
+        if with_value.any():
+            of = int((mask | with_value).sum())
         if times >= max(LEAST_SAMPLES, LEAST_SHARE * of):
             evidence = f"{rule.describe(sampled, mask)}, in {times} of {of} samples"
             sides.append(

@@ -47,7 +47,8 @@ class Rule:
     """The rule for one side.
 
     :param saturated: returns the mask of the samples in which the side was saturated.
-    :param needs: the columns; one of them is enough.
+    :param needs: the columns, ``workers.X`` for those of all hosts and ``service.X`` also for
+        those of each service; one of them is enough.
     :param describe: returns the evidence as text, from the samples of the mask.
     :param everywhere: every kind of broker has these columns; otherwise their absence is not
         reported as missing.
@@ -374,13 +375,13 @@ RULES: Final = (
         describe=_describe_not_reading,
     ),
     Rule(
-        conclusion="service not reading", saturated=_service_not_reading, needs=("service.unread",),
+        conclusion="service not reading", saturated=_service_not_reading, needs=("service.unread", "service.stopped"),
         describe=_describe_service_not_reading, everywhere=False,
     ),
     Rule(conclusion="subscriber", saturated=_asleep, needs=("workers.unread",), describe=_describe_subscriber),
     Rule(conclusion="consumer", saturated=_starved, needs=("sys.starved", "sys.blocked"), describe=_describe_starved, everywhere=False),
     Rule(
-        conclusion="service CPU", saturated=_service_cpu, needs=("service.unread",),
+        conclusion="service CPU", saturated=_service_cpu, needs=("service.busiestWanted",),
         describe=_describe_service_cpu, everywhere=False,
     ),
     Rule(
@@ -477,9 +478,12 @@ class Sampled:
 
     def _columns(self, name: str) -> list[str]:
         side, _, value = name.rpartition(".")
-        if side != "workers":
-            return [name]
-        return [f"{own}.{value}" for own in self.own_sides]
+        sides = [side]
+        if side == "workers":
+            sides = [*self.own_sides]
+        elif side == "service":
+            sides += self.processes(side)
+        return [f"{side}.{value}" for side in sides]
 
     def any_own(self, condition: Callable[[str], Mask]) -> Mask:
         """Return the mask of the samples in which the condition is true on any host."""

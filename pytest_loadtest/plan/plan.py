@@ -307,7 +307,7 @@ def make_plan(
 
     turns = turns_of(profile, topology, traffic.rate)
     search = _search(profile, topology, pool, whole, factor, duration_cap)
-    backlog = _backlog(profile, pool, factor, traffic.rate, duration_cap)
+    backlog = _backlog(profile, topology, pool, factor, traffic.rate, duration_cap)
     if search is not None:
         phases: tuple[Phase, ...] = ()
         rate = traffic.messages(search.start)
@@ -425,18 +425,26 @@ def _search(
 
 
 def _backlog(
-    profile: Profile, pool: PayloadPool, factor: float, rate: float, cap: int | None
+    profile: Profile,
+    topology: Topology,
+    pool: PayloadPool,
+    factor: float,
+    rate: float,
+    cap: int | None,
 ) -> BacklogPlan | None:
     if not profile.consumer_backlog_size_gb:
         return None
-    size = profile.consumer_backlog_size_gb * 1024**3 * factor
+    # A broadcast scales its subscriptions, and other profiles their rate: either way the backlog
+    # takes as long to build as that of the profile.
+    share = topology.subscriptions / profile.subscriptions_per_topic
+    size = profile.consumer_backlog_size_gb * 1024**3 * factor * share
     return BacklogPlan(
         messages=max(round(size / pool.mean_size), 1),
         size=round(size),
         drain_ratio=profile.backlog_drain_ratio,
         drain_timeout=profile.backlog_drain_timeout,
         after=min(profile.test_duration, cap or profile.test_duration),
-        subscriptions=profile.subscriptions_per_topic,
+        subscriptions=topology.subscriptions,
         rate=rate,
     )
 

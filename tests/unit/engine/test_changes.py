@@ -74,6 +74,17 @@ def test_an_end_cuts_the_phase_short(tmp_path: Path) -> None:
     assert run.engine.inbox.arrivals.duration == 1500 * MILLISECOND
 
 
+@pytest.mark.parametrize("ends", [(1500, 3000), (3000, 1500)])
+def test_the_earlier_of_two_ends_counts(tmp_path: Path, ends: tuple[int, int]) -> None:
+    """Whichever is announced first: the controller plans the messages up to the earlier one."""
+    first, second = (Change(at=at * MILLISECOND, end=True) for at in ends)
+    told = [(START, first), (START + SECOND, second)]
+    run = drive(tmp_path, rate=1000, seconds=60, told=told, start=0)
+    assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
+    assert run.engine.inbox.arrivals.duration == 1500 * MILLISECOND
+    assert run.engine.end - run.engine.start == 1500 * MILLISECOND
+
+
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:
     """Messages that were sent cannot change any more, and another schedule than that of other
     workers would be wrong.

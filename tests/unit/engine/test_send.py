@@ -687,6 +687,22 @@ def test_the_time_of_the_announcement_of_a_change_makes_no_difference(
         ]
 
 
+@pytest.mark.parametrize("announced", [100, 250])
+def test_a_second_end_of_a_phase_does_not_extend_it(announced: int) -> None:
+    """No message is due after the first one, before which it may be announced or after it."""
+    driver = Rooms()
+    made = sender(driver, [])
+    made.change(Change(at=200 * MILLISECOND, end=True), None, None)
+    ends = made.ends.tolist()
+    driver.room, driver.now = dict.fromkeys(MINE, 100), START + announced * MILLISECOND
+    made.tick(driver.now)
+    made.change(Change(at=400 * MILLISECOND, end=True), None, None)
+    driver.now = START + 300 * MILLISECOND
+    made.tick(driver.now)
+    assert made.ends.tolist() == ends
+    assert len(driver.took) == sum(ends)
+
+
 def test_a_change_announced_too_late_is_an_error() -> None:
     """The error has the number of messages that were sent already."""
     driver = Rooms()

@@ -12,11 +12,13 @@ from builders.measurements import made as measured
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet import observing
-from pytest_loadtest.fleet.judge import conclude_run
+from pytest_loadtest.fleet.judge import combine_workloads, conclude_run
+from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.metrics.strays import Stray
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
+from pytest_loadtest.results.load import Load, SloMissed
 from pytest_loadtest.values.quantities import SECOND
-from pytest_loadtest.verdict.slo import Outcome
+from pytest_loadtest.verdict.slo import Outcome, Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,3 +218,44 @@ def test_a_search_without_a_peak_is_missed_unless_the_generator_was_its_limit(
     peak = replace(PEAK, rate=None, low=None, limit=limit)
     result, _ = conclude_run(samples(profile, tmp_path), peak=peak)
     assert result.load.verdict.outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("scales", "scale"),
+    [
+        ((None, None), None),
+        ((None, 1.0), 1.0),
+        ((1.0, None), 1.0),
+        ((0.5, 1.0), 0.5),
+        ((1.0, 0.5), 0.5),
+    ],
+)
+def test_workloads_are_scaled_together_if_one_is(
+    scales: tuple[float | None, ...], scale: float | None
+) -> None:
+    """``--load-duration`` shortens the long ones alone."""
+    verdict = Verdict(outcome=Outcome.MISSED, findings=(), reasons=())
+    results = []
+    for number, each in enumerate(scales):
+        load = Load(
+            profile_name="p", observed=measured(), verdict=verdict, scale=each, name=f"{number}"
+        )
+        results.append(RunResult(load=load, properties=()))
+    whole = combine_workloads("p", results).load
+    assert whole.scale == scale
+    with pytest.raises(SloMissed) as missed:
+        whole.ensure_asserted()
+    assert ("says nothing about the full load" in str(missed.value)) == (scale is not None)
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_only_the_step_with_the_answer_of_a_search_is_compared_with_a_baseline(
+    shown: bool, tmp_path: Path
+) -> None:
+    """Another step does not say that no baseline was given; it is judged before the search ends."""
+    text = LEAST.replace("10000", "0") + "slo: {loss: 0, regression: {endToEndLatency.p50: 5%}}\n"
+    found = samples(profiles.loads(text, "p.yaml"), tmp_path)
+    _, document = conclude_run(found, peak=PEAK if shown else None)
+    _, again = conclude_run(found, before=document)
+    for judged in (document, again):
+        assert any("regression of" in note for note in judged.notes) == shown

@@ -19,7 +19,7 @@ def measured(tmp_path: Path, answer: Any) -> tuple[dict[str, Any], str]:
     """Return the metrics and the failure of a hook that returns or raises ``answer``."""
 
     def hook(spark: object, run: object, samples: object) -> Any:
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -83,3 +83,28 @@ def test_an_exception_is_reported_with_the_lines_of_the_users_code(tmp_path: Pat
         and "raise answer" in rest[1]
         and "pytest_loadtest/fleet" not in failure
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (pytest.skip.Exception("no such module"), "Skipped: no such module"),
+        (pytest.fail.Exception("too few"), "Failed: too few"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+)
+def test_a_hook_that_skips_fails_or_exits_costs_only_its_own_metrics(
+    tmp_path: Path, error: BaseException, text: str
+) -> None:
+    """Their exceptions are no ``Exception``, as of ``pytest.importorskip``."""
+    try:
+        metrics, failure = measured(tmp_path, error)
+    except pytest.skip.Exception:
+        pytest.fail("the hook has skipped this test")
+    assert not metrics
+    assert failure.splitlines()[0] == f"pytest_loadtest_aggregate failed: {text}"
+
+
+def test_an_interrupt_in_a_hook_ends_the_command(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, KeyboardInterrupt())

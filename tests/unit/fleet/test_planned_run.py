@@ -26,6 +26,7 @@ from pytest_loadtest.fleet.messages import (
 )
 from pytest_loadtest.fleet.setup_steps import BeginLoad
 from pytest_loadtest.metrics.clocks import ClockLine
+from pytest_loadtest.schedule.changes import Change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -196,6 +197,30 @@ def test_a_watch_gets_the_time_since_the_start_of_the_phase(tmp_path: Path) -> N
     planned.watches["two words"] = Watch()  # type: ignore[assignment]
     planned.look(planned.workload("two words"), [], START + 3)
     assert elapsed == [3]
+
+
+@pytest.mark.parametrize("paused", [None, False])
+def test_a_watch_does_not_end_a_phase_again_and_still_resumes_its_consumers(
+    paused: bool | None, tmp_path: Path
+) -> None:
+    """The body of the test has ended it, with ``load.stop()``."""
+    planned = ready_run(tmp_path)
+    began(planned)
+    workload = planned.workload("")
+    end = Change(at=9, end=paused is None, paused=paused)
+
+    class Watch:
+        spans = ()
+
+        def look(self, _progress: object, _at: int) -> Change:
+            return end
+
+    planned.watches[""] = Watch()  # type: ignore[assignment]
+    assert planned.look(workload, [], START + 1) is end
+    workload.current.changes += [Change(at=3, rate=1.0)]
+    assert planned.look(workload, [], START + 1) is end
+    workload.current.changes += [Change(at=5, end=True)]
+    assert planned.look(workload, [], START + 1) is (None if end.end else end)
 
 
 def test_a_step_that_needs_the_session_is_not_answered_here(tmp_path: Path) -> None:

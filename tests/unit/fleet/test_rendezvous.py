@@ -67,7 +67,7 @@ class SetUp(RunStep):
 
 @dataclass(frozen=True)
 class Fails(RunStep):
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True)
@@ -209,10 +209,12 @@ def test_a_meeting_ends_when_all_are_there_with_answers_by_rank(fleet: Fleet) ->
     [
         (TargetError("no broker"), TargetError, "no broker"),
         (ValueError("odd"), NoData, "ValueError: odd"),
+        (pytest.skip.Exception("no module"), NoData, "Skipped: no module"),
+        (SystemExit(3), NoData, "SystemExit: 3"),
     ],
 )
 def test_an_error_at_a_meeting_reaches_every_worker(
-    fleet: Fleet, error: Exception, kind: type[Exception], text: str
+    fleet: Fleet, error: BaseException, kind: type[Exception], text: str
 ) -> None:
     """As the kind of error that it is."""
     fleet.join("a", "b")

@@ -15,6 +15,7 @@ from builders.telemetry import made_telemetry, with_host
 from pytest_loadtest.observe.conclusion import Bottleneck, conclude
 from pytest_loadtest.observe.rules import RULES
 from pytest_loadtest.observe.telemetry import SampledHost, Telemetry, merge_host
+from pytest_loadtest.values.quantities import SECOND
 
 QUEUE = 65_536  # more than 20 ms of the made run's 2.56 MB/s
 CONCLUSIONS = {rule.conclusion for rule in RULES}
@@ -149,6 +150,44 @@ def test_each_rule_at_its_boundary(
     found = judged(made_telemetry(**just))
     assert (found.conclusion, found.evidence) == (conclusion, evidence)
     assert judged(made_telemetry(**below)).conclusion == "nothing saturated"
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "columns"),
+    [
+        ("broker throttling", {"sys.throttled": (0, 1)}),
+        ("broker throttling", {"sys.dispatchThrottled": (0, 1)}),
+        ("broker memory", {"broker.memory": (1, 9), "broker.memoryLimit": (9, 9)}),
+        ("broker memory", {"sys.heap": (1, 9), "sys.heapLimit": (9, 9)}),
+        ("broker memory", {"sys.direct": (1, 9), "sys.directLimit": (9, 9)}),
+        ("broker disk", {"broker.diskWait": (0, 1)}),
+        ("bookie write", {"sys.ledgerLatency": (0, 1e9), "sys.publishLatency": (1e9, 1e9)}),
+        ("broker not reading", {"broker.stopped": (0, 1)}),
+        ("broker not reading", {"broker.unread": (0, 1e6)}),
+        ("broker not reading", {"workers.unsent": (0, 1e6), "workers.shut": (0, 1)}),
+        ("service not reading", {"service.unread": (0, 1e6)}),
+        ("service not reading", {"service a.stopped": (0, 1), "service a.busiestWanted": (0, 0)}),
+        ("subscriber", {"workers.unread": (0, 1e6)}),
+        ("subscriber", {"broker.unsent": (0, 1e6), "broker.shut": (0, 1)}),
+        ("consumer", {"sys.blocked": (0, 1)}),
+        ("consumer", {"sys.starved": (0, 1), "sys.consumers": (1, 1), "sys.backlog": (1, 1)}),
+        ("service CPU", {"service a.busiestWanted": (0, 1)}),
+        ("service CPU", {"service a.busiestWanted": (0, 1), "service.unread": (np.nan, 0)}),
+        ("broker CPU", {"broker.wanted": (0, 2)}),
+        ("broker CPU", {"broker.wanted": (0, 1), "broker.busiestWanted": (0, 1)}),
+        ("generator", {"worker gw0.busiestWanted": (0, 1)}),
+        ("network", {"workers.unsent": (0, 1e6), "workers.shut": (0, 0)}),
+        ("network", {"broker.unsent": (0, 1e6), "broker.shut": (0, 0)}),
+    ],
+)
+def test_the_samples_of_a_rule_are_those_of_the_columns_that_it_reads(
+    conclusion: str, columns: dict[str, tuple[float, float]]
+) -> None:
+    """Also where only one of its sources was sampled; the last two of ten samples are saturated."""
+    held = {name: np.repeat([low, high], [8, 2]) for name, (low, high) in columns.items()}
+    found = judged(Telemetry(time=np.arange(1, 11) * SECOND, columns=held))
+    assert found.conclusion == conclusion
+    assert found.evidence.endswith(", in 2 of 10 samples")
 
 
 def test_a_fiftieth_of_a_second_of_traffic_is_no_queue() -> None:

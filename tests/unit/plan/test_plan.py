@@ -540,6 +540,22 @@ def test_a_backlog_has_the_messages_of_its_scaled_size() -> None:
     assert made(parsed("producerRate: 1000\ntestDuration: 7s")).backlog is None
 
 
+@pytest.mark.parametrize("scale", [0.25, 0.5, 2])
+def test_the_backlog_of_a_broadcast_scales_with_its_load(scale: float) -> None:
+    """A scale changes its subscribers, and below 64 of them its rate: the time to build stays."""
+    text = (
+        "producerRate: 1000\ntestDuration: 7s\nsubscriptionsPerTopic: 128\n"
+        "consumerBacklogSizeGB: 1\nbacklogDrainTimeout: 60s\n"
+    )
+    written = made(parsed(text), machine=CLUSTER).backlog
+    plan = made(parsed(text), machine=CLUSTER, scale=scale)
+    assert written is not None
+    assert plan.backlog is not None
+    assert plan.backlog.subscriptions == plan.topology.subscriptions == max(128 * scale, 64)
+    assert plan.backlog.size == written.size * scale
+    assert plan.backlog.longest == pytest.approx(written.longest, rel=1e-6)
+
+
 def test_the_needs_of_a_plan_follow_from_profile_windows_and_costs() -> None:
     profile = loopback(
         rate=1000, topics=2, producers=3, subscriptions=2, consumers=2, size=1000, duration="3s"
