@@ -286,7 +286,11 @@ class LoadSession:
             return None
         # Every test has the same names, and pytest keeps them until the session ends.
         item.user_properties += [(sys.intern(name), value) for name, value in result.properties]
-        result.load.ensure_judged()
+        try:
+            result.load.ensure_judged()
+        except BrokenRun as error:
+            item.stash[BROKEN] = error
+            raise
         return result.load
 
     def _fleet(self) -> GangWorker | LocalFleet:
@@ -480,16 +484,17 @@ def ensure_judged(item: pytest.Item) -> None:
 def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
     """Return the error of a load test that was skipped after its load had begun.
 
-    None if it was met, or if no load had begun.
+    None if it was met, or if no load had begun. A fixture that catches the error of a broken run
+    and skips does not hide it.
 
     A skip means that there is nothing to judge. With a load, it counts as much as a body that
     returns.
     """
     load = item.stash.get(_LOADS, None)
-    if load is None or not getattr(load, "began", True):
+    if SET_UP not in item.stash or not getattr(load, "began", True):
         return None
     try:
-        load.ensure_asserted()
+        ensure_judged(item)
     except (BrokenRun, UsageError, AssertionError) as error:
         return error
     return None
