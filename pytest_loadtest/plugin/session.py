@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
 
+IN_CALL = pytest.StashKey[bool]()
+"""There while the call of a load test runs: a report that is made then is that of a subtest."""
 _ATTEMPTS = pytest.StashKey[int]()
 # Not their subclasses: execnet transfers only the types themselves.
 _PLAIN = (str, int, float, bool, type(None))
@@ -484,14 +486,15 @@ def ensure_judged(item: pytest.Item) -> None:
 def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
     """Return the error of a load test that was skipped after its load had begun.
 
-    None if it was met, or if no load had begun. A fixture that catches the error of a broken run
-    and skips does not hide it.
+    None if it was met, if no load had begun, or if a subtest alone was skipped. A fixture that
+    catches the error of a broken run and skips does not hide it.
 
     A skip means that there is nothing to judge. With a load, it counts as much as a body that
     returns.
     """
     load = item.stash.get(_LOADS, None)
-    if SET_UP not in item.stash or not getattr(load, "began", True):
+    is_loaded = SET_UP in item.stash and getattr(load, "began", True)
+    if not is_loaded or IN_CALL in item.stash:
         return None
     try:
         ensure_judged(item)

@@ -271,6 +271,36 @@ def test_what_the_body_does_not_ask(
         assert ["test_live_search_breaks_in_a_warm_up", "no data"] in [row[:2] for row in overview]
 
 
+SUBTESTS = """\
+import pytest
+
+@pytest.mark.load("good", live=True)
+def test_met(load, subtests):
+    load.begin()
+    with subtests.test("optional"):
+        pytest.skip("not on this broker")
+    load.finish()
+
+@pytest.mark.load("missed", live=True)
+def test_missed(load, subtests):
+    load.begin()
+    with subtests.test("optional"):
+        pytest.skip("not on this broker")
+    load.finish()
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="this pytest has no subtests")
+def test_a_skipped_subtest_is_not_the_end_of_its_test(project: Project) -> None:
+    """The load goes on, and is judged once, when the body has returned."""
+    project.profile("good", slo="{sent: 1%, throughput: 1%}")
+    project.missed_profile()
+    project.write("test_it.py", SUBTESTS)
+    run = project.run("-p", "no:cacheprovider")
+    assert run.outcomes == {"passed": 1, "failed": 1, "skipped": 2}
+    assert "FAILED test_it.py::test_missed - 1 of " in run.out
+
+
 # The largest latency: a stall of the generator for half a stage excuses the median, and not all messages.
 STAGES = """\
 stages:

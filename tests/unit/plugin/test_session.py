@@ -13,7 +13,7 @@ from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.fleet.xdist import GangController
 from pytest_loadtest.plugin.early_runs import BROKEN, SET_UP
-from pytest_loadtest.plugin.session import LoadSession, plain, report_error
+from pytest_loadtest.plugin.session import IN_CALL, LoadSession, plain, report_error
 from pytest_loadtest.values.units import Rate, ms
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -88,3 +88,14 @@ def test_a_skip_does_not_hide_a_run_that_broke_under_load(used_load: bool, outco
     assert report.outcome == outcome
     assert (report.longrepr == "worker gw1 died") is used_load
     assert report.when == "setup"
+
+
+def test_a_skipped_subtest_does_not_end_its_test() -> None:
+    """The load goes on, and is judged when the body has returned."""
+    item: Any = SimpleNamespace(stash=pytest.Stash())
+    item.stash[BROKEN] = NoData("worker gw1 died")
+    item.stash[SET_UP] = True
+    item.stash[IN_CALL] = True
+    report = skipped_in_setup()
+    report_error(report, pytest.skip.Exception("not today"), item)
+    assert report.outcome == "skipped"
