@@ -184,6 +184,15 @@ def load_service(request: pytest.FixtureRequest, load_target: LoadTarget) -> Loa
     return LoadService(load_target, partial(start_service, request.node))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin an attempt of a load test: it may end before it has a run of its own."""
+    if item.get_closest_marker("load"):
+        from pytest_loadtest.plugin.early_runs import remove_properties
+
+        remove_properties(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge what the body did not, as part of the call.

@@ -28,6 +28,7 @@ from pytest_loadtest.plugin.early_runs import (
     BROKEN,
     EARLY,
     SET_UP,
+    add_properties,
     begin_early,
     ensure_before_load,
     go_on,
@@ -287,7 +288,7 @@ class LoadSession:
         if result is None:
             return None
         # Every test has the same names, and pytest keeps them until the session ends.
-        item.user_properties += [(sys.intern(name), value) for name, value in result.properties]
+        add_properties(item, [(sys.intern(name), value) for name, value in result.properties])
         try:
             result.load.ensure_judged()
         except BrokenRun as error:
@@ -315,13 +316,9 @@ class LoadSession:
         from pytest_loadtest.profile import setting
 
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
-        # without those of an earlier attempt
-        item.user_properties[:] = [
-            (name, value) for name, value in item.user_properties if not name.startswith("load.")
-        ]
         for text in self._config.option.load_set:
             key, _, value = text.partition("=")
-            item.user_properties.append(("load.set", setting(key, value)))
+            add_properties(item, [("load.set", setting(key, value))])
         return make_request(self._config, item, attempt)
 
     def ended(self) -> EndedRuns:
