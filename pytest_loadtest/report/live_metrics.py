@@ -171,9 +171,8 @@ def _state(running: Phases) -> Iterator[Metric]:
             "workers": len(progress),
         }
         for statistic in ("send_delay_p99", "receive_lag_p99"):
-            known = [getattr(worker, statistic) for worker in progress]
-            known = [ns for ns in known if ns is not None]
-            if known:
+            delays = [getattr(worker, statistic) for worker in progress]
+            if known := [ns for ns in delays if ns is not None]:
                 values[f"{statistic}_seconds"] = max(known) / SECOND
         for name, value in values.items():
             gauges[name].add_metric([*run, phase_name], value)
