@@ -50,6 +50,7 @@ class Display:
             waiting = None if drain is None else drain.describe(now)
             self._live.show(shown, phase, reports, waiting)
         if self._metrics is not None:
+            attempt = int(workload.root.parent.name)
             self._metrics.show(
-                workload.test, profile, workload.name, phase, reports, workload.scale
+                workload.test, profile, workload.name, phase, reports, attempt, workload.scale
             )

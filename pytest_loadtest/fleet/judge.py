@@ -279,7 +279,9 @@ def _limited(results: RunDocument, folder: Path) -> RunDocument:
         return results
 
     def of_step(number: int) -> BottleneckSection | None:
-        step = read_results(folder.with_name(f"step-{number:02d}"))
+        place = folder.with_name(f"step-{number:02d}")
+        # The earlier results in this folder have a search's bottleneck, not that of its step.
+        step = results if place == folder else read_results(place)
         return None if step is None else step.bottleneck
 
     limit = bottleneck.peak_bottleneck(results.peak, of_step)

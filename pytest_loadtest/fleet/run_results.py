@@ -6,6 +6,7 @@ verdict; under the rendezvous' lock for the document of a run that was given up.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,11 +63,17 @@ class RunResults:
     ) -> Judged:
         from pytest_loadtest.fleet.judge import conclude_run
         from pytest_loadtest.fleet.scripts import SearchScript
+        from pytest_loadtest.report.build import driver_document
 
         baseline = self._outputs.baseline
         if isinstance(script, SearchScript):
             peak = script.peak()
-            return conclude_run(script.best_step(peak), peak=peak, baseline=baseline)
+            best = script.best_step(peak)
+            # Workers report lost connections when they close their clients, after the last step.
+            facts = replace(best.run.facts, driver=driver_document(workload.facts))
+            best = replace(best, run=replace(best.run, facts=facts))
+            best.run.write(best.folder)
+            return conclude_run(best, peak=peak, baseline=baseline)
         assert workload.folder is not None
         measured = self._measure(workload.folder)
         return conclude_run(measured, backlog=script.backlog, baseline=baseline)

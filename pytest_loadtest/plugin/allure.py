@@ -2,9 +2,10 @@
 
 allure-pytest writes it in its own hooks: a file for each result.
 
-It counts the body alone as a test's duration, and load runs in the setup. A test whose worker died
-has no result at all, since only workers write results. And ``allure.attach`` in a fixture has no
-test to attach to on a member, where allure-pytest's hooks are silent.
+It counts the body alone as a test's duration, and load runs in the setup. It reads the exception,
+and not the report, which differ for a skip that would hide a miss (docs/decisions/044). A test
+whose worker died has no result at all, since only workers write results. And ``allure.attach`` in a
+fixture has no test to attach to on a member, where allure-pytest's hooks are silent.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def writes_allure(config: pytest.Config) -> bool:
     return config.pluginmanager.has_plugin(LISTENER)
 
 
-class AllureDuration:
+class AllureCorrections:
     """A plugin of pytest and of Allure: a load test's duration begins with its setup.
 
-    Ordinary tests keep Allure's.
+    A skip does not hide its outcome. Ordinary tests keep Allure's results.
     """
 
-    def __init__(self) -> None:
-        self._setup: tuple[int, int] | None = None  # start and end, ms since the epoch
+    _setup: tuple[int, int] | None = None  # start and end, ms since the epoch
+    _hidden: pytest.TestReport | None = None
 
     def register(self, config: pytest.Config) -> None:
         """Register this plugin with both until the session ends."""
@@ -51,7 +52,7 @@ class AllureDuration:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measure the setup."""
-        self._setup = None
+        self._setup = self._hidden = None
         start = _now()
         try:
             return (yield)
@@ -59,10 +60,17 @@ class AllureDuration:
             if item.get_closest_marker("load"):
                 self._setup = start, _now()
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the report of an outcome that a skip would have hidden."""
+        if hasattr(report, "hidden_by_skip"):
+            self._hidden = report
+
     @_allure_hook(tryfirst=True)
     def report_result(self, result: Any) -> None:
-        """Extend the times of a result by those of the setup, before it is written."""
+        """Correct the status and extend the times of a result, before it is written."""
         if self._setup is not None:
+            if self._hidden is not None:
+                _set_status(result, self._hidden)
             start, end = self._setup
             result.start = min(result.start, start)
             result.stop = max(result.stop, end)
@@ -118,17 +126,23 @@ def allure_result(item: pytest.Item) -> Any:
     )
 
 
+def _set_status(result: Any, report: pytest.TestReport) -> None:
+    from allure_commons.model2 import Status, StatusDetails
+
+    text = str(report.longrepr)
+    # The report of a broken run is one of the setup.
+    result.status = Status.FAILED if report.when == "call" else Status.BROKEN
+    result.statusDetails = StatusDetails(message=text.partition("\n")[0], trace=text)
+
+
 def write_crashed(result: Any, report: pytest.TestReport) -> None:
     """Write the result of a test whose worker died.
 
     :param result: see :func:`allure_result`. :param report: pytest's, with its times.
     """
     from allure_commons import plugin_manager
-    from allure_commons.model2 import Status, StatusDetails
 
-    text = str(report.longrepr)
-    result.status = Status.BROKEN
-    result.statusDetails = StatusDetails(message=text.partition("\n")[0], trace=text)
+    _set_status(result, report)
     result.start = round(report.start * 1000)
     result.stop = round(report.stop * 1000)
     plugin_manager.hook.report_result(result=result)

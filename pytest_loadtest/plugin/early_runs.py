@@ -26,8 +26,23 @@ EARLY: pytest.StashKey[WorkerRun] = pytest.StashKey()
 """The run that fixtures of the test have begun."""
 SET_UP = pytest.StashKey[bool]()
 """There if the fixture ``load`` of this attempt was set up."""
+PROPERTIES = pytest.StashKey[list[tuple[str, object]]]()
+"""The properties of the test that are about its run."""
 BROKEN = pytest.StashKey[BrokenRun]()
 """The error of the test's run."""
+
+
+def add_properties(item: pytest.Item, properties: list[tuple[str, object]]) -> None:
+    """Add properties of its run to a test."""
+    item.user_properties += properties
+    item.stash[PROPERTIES] += properties
+
+
+def remove_properties(item: pytest.Item) -> None:
+    """Remove the properties of an earlier attempt's run from a test, and none of the user's."""
+    earlier = [id(pair) for pair in item.stash.get(PROPERTIES, ())]
+    item.user_properties[:] = [pair for pair in item.user_properties if id(pair) not in earlier]
+    item.stash[PROPERTIES] = []
 
 
 def begin_early(
@@ -100,7 +115,7 @@ def noting_broken(item: pytest.Item) -> Iterator[None]:
     except BrokenRun as error:
         # not by the fixture record_property: it warns with junit_family=xunit2, pytest's default
         outcome = "generator-limited" if isinstance(error, GeneratorLimited) else "no data"
-        item.user_properties += [("load.outcome", outcome), ("load.reason", str(error))]
+        add_properties(item, [("load.outcome", outcome), ("load.reason", str(error))])
         item.stash[BROKEN] = error
         raise
 

@@ -184,6 +184,15 @@ def load_service(request: pytest.FixtureRequest, load_target: LoadTarget) -> Loa
     return LoadService(load_target, partial(start_service, request.node))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin an attempt of a load test: it may end before it has a run of its own."""
+    if item.get_closest_marker("load"):
+        from pytest_loadtest.plugin.early_runs import remove_properties
+
+        remove_properties(item)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Judge what the body did not, as part of the call.
@@ -191,12 +200,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     So xfail, ``--pdb`` and reports treat a miss like any failure.
     """
     __tracebackhide__ = True
-    result = yield
+    if not item.get_closest_marker("load"):
+        return (yield)
+    from pytest_loadtest.plugin.session import IN_CALL, ensure_judged
+
+    item.stash[IN_CALL] = True
+    try:
+        result = yield
+    finally:
+        del item.stash[IN_CALL]
     # A method of unittest.TestCase returns, and its exceptions are kept here (private) for the
     # report.
-    if item.get_closest_marker("load") and not getattr(item, "_excinfo", None):
-        from pytest_loadtest.plugin.session import ensure_judged
-
+    if not getattr(item, "_excinfo", None):
         ensure_judged(item)
     return result
 

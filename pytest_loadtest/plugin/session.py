@@ -18,7 +18,7 @@ from pytest_loadtest.errors import BrokenRun, UsageError
 from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.plugin.aggregate_hook import AggregateHook
 from pytest_loadtest.plugin.allure import (
-    AllureDuration,
+    AllureCorrections,
     allure_result,
     silence_allure,
     write_crashed,
@@ -28,6 +28,7 @@ from pytest_loadtest.plugin.early_runs import (
     BROKEN,
     EARLY,
     SET_UP,
+    add_properties,
     begin_early,
     ensure_before_load,
     go_on,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.live_metrics import LiveMetrics
     from pytest_loadtest.results.load import Load
 
+IN_CALL = pytest.StashKey[bool]()
+"""There while the call of a load test runs: a report that is made then is that of a subtest."""
 _ATTEMPTS = pytest.StashKey[int]()
 # Not their subclasses: execnet transfers only the types themselves.
 _PLAIN = (str, int, float, bool, type(None))
@@ -77,7 +80,7 @@ class LoadSession:
         self._report_line = ""
         self._hook = AggregateHook(config.pluginmanager, config.rootpath)
         if writes_allure(config):
-            AllureDuration().register(config)
+            AllureCorrections().register(config)
         if "loadtest_channel" in getattr(config, "workerinput", {}):
             self._join_gang()
             return
@@ -231,12 +234,13 @@ class LoadSession:
 
         Write the report before JUnit's file, which names it.
         """
-        if self._run_controller is not None:
+        controller = self._run_controller
+        if controller is not None:
             if FLEET not in self._config.stash:
-                self._run_controller.spark.begin_stop()
-            self._run_controller.stopwatch.begin("report")
-            self._report_line = write_report(self._config, self._run_controller)
-            self._run_controller.stopwatch.begin("end")
+                controller.spark.begin_stop()
+            controller.stopwatch.begin("report")
+            self._report_line = write_report(self._config, controller)
+            controller.stopwatch.begin("end")
 
     def drive(self, item: pytest.Item) -> Any:
         """Return the value of the fixture ``load``.
@@ -285,8 +289,12 @@ class LoadSession:
         if result is None:
             return None
         # Every test has the same names, and pytest keeps them until the session ends.
-        item.user_properties += [(sys.intern(name), value) for name, value in result.properties]
-        result.load.ensure_judged()
+        add_properties(item, [(sys.intern(name), value) for name, value in result.properties])
+        try:
+            result.load.ensure_judged()
+        except BrokenRun as error:
+            item.stash[BROKEN] = error
+            raise
         return result.load
 
     def _fleet(self) -> GangWorker | LocalFleet:
@@ -309,13 +317,9 @@ class LoadSession:
         from pytest_loadtest.profile import setting
 
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
-        # without those of an earlier attempt
-        item.user_properties[:] = [
-            (name, value) for name, value in item.user_properties if not name.startswith("load.")
-        ]
         for text in self._config.option.load_set:
             key, _, value = text.partition("=")
-            item.user_properties.append(("load.set", setting(key, value)))
+            add_properties(item, [("load.set", setting(key, value))])
         return make_request(self._config, item, attempt)
 
     def ended(self) -> EndedRuns:
@@ -324,7 +328,8 @@ class LoadSession:
 
     def summarise(self, terminalreporter: Any) -> None:
         """Print the summary of every run of the session, as much as the verbosity asks for."""
-        if not self.ended():
+        controller = self._run_controller
+        if controller is None or not controller.documents:
             return
         from pytest_loadtest.report import terminal
 
@@ -339,21 +344,19 @@ class LoadSession:
         # Each document is read from its file, and can be large: once, and one after the other.
         outcomes = []
         reduced = 0
-        for document in self.ended():
+        for document in controller.documents:
             outcomes.append(document.verdict.outcome)
             reduced += document.scale is not None
             for line in lines(document):
                 terminalreporter.write_line(line)
         terminalreporter.write_line(terminal.session_line(outcomes, reduced))
-        if self._run_controller is None:
-            return
-        for line in (*self._run_controller.outputs.unwritten, self._report_line):
+        for line in (*controller.outputs.unwritten, self._report_line):
             if line:
                 terminalreporter.write_line(line)
         if verbosity > 1:
             from pytest_loadtest.observe.processes import process_start
 
-            parts = self._run_controller.stopwatch.text(process_start())
+            parts = controller.stopwatch.text(process_start())
             terminalreporter.write_line(f"time       {parts}")
 
     def close(self) -> None:
@@ -399,8 +402,7 @@ def add_hosts(config: pytest.Config) -> None:
             folder = config.rootpath
         hosts = hosts_of(text, folder)
         facts = probe_hosts(hosts)
-        here = platform.node()
-        elsewhere = [name for name, host in facts.items() if host.node != here]
+        elsewhere = [name for name, host in facts.items() if host.node != platform.node()]
         if elsewhere and config.pluginmanager.hasplugin("rerunfailures"):
             raise UsageError(
                 "--load-hosts: the workers of pytest-rerunfailures connect to 127.0.0.1,"
@@ -480,16 +482,17 @@ def ensure_judged(item: pytest.Item) -> None:
 def _hidden_by_skip(item: pytest.Item) -> BaseException | None:
     """Return the error of a load test that was skipped after its load had begun.
 
-    None if it was met, or if no load had begun.
+    None if it was met, if no load had begun, or if a subtest alone was skipped. A fixture that
+    catches the error of a broken run and skips does not hide it.
 
     A skip means that there is nothing to judge. With a load, it counts as much as a body that
     returns.
     """
-    load = item.stash.get(_LOADS, None)
-    if load is None or not getattr(load, "began", True):
+    began = getattr(item.stash.get(_LOADS, None), "began", SET_UP in item.stash)
+    if not began or IN_CALL in item.stash:
         return None
     try:
-        load.ensure_asserted()
+        ensure_judged(item)
     except (BrokenRun, UsageError, AssertionError) as error:
         return error
     return None
@@ -519,6 +522,7 @@ def report_error(report: pytest.TestReport, error: BaseException, item: pytest.I
         error = hidden
         report.outcome = "failed"
         report.when = "call"
+        report.hidden_by_skip = True  # type: ignore[attr-defined]
     if hasattr(report, "wasxfail"):  # the body may have raised another error after the run broke
         unreported = getattr(item.stash.get(_LOADS, None), "unreported_error", None)
         error = item.stash.get(BROKEN, None) or unreported or error

@@ -69,9 +69,13 @@ class EndedRuns:
         for document in documents:
             self._runs[document.results] = _ended(document)
 
-    def outcomes(self) -> dict[Identity, Outcome]:
-        """Return the outcome of each test, profile and workload; of attempts the last one's."""
-        return {run.identity: run.outcome for run in list(self._runs.values())}
+    def outcomes(self) -> dict[Identity, tuple[Outcome, int]]:
+        """Return the last outcome of each test, profile and workload, and its attempt.
+
+        The folder of a document is ``SESSION/TEST/ATTEMPT/PROFILE/PHASE``.
+        """
+        runs = list(self._runs.values())
+        return {run.identity: (run.outcome, int(Path(run.file).parts[-4])) for run in runs}
 
 
 def _ended(document: RunDocument) -> _EndedRun:

@@ -104,6 +104,9 @@ def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
         number = name.removeprefix("step-")
         if number != name and number.isdecimal():
             steps[int(number)] = document
+        else:
+            # A search that broke off between two steps, e.g. in a warm-up, has one besides them.
+            whole = document
     for document in documents.values():
         if document.peak is not None:
             # The step with the answer of a search.

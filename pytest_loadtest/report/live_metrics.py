@@ -50,18 +50,18 @@ class PhaseFacts(NamedTuple):
 class LiveMetrics:
     """A prometheus collector of the latest progress of every phase, and of the outcomes of runs.
 
-    :param outcomes: returns the outcome of each run that has ended, by test, profile and workload.
+    :param outcomes: returns the outcome of each run that has ended, and its attempt, by test,
+        profile and workload.
     """
 
     bounds = BUCKETS
     """Latencies, ns, for which workers report how many copies took longer."""
 
-    def __init__(self, outcomes: Callable[[], Mapping[Identity, Outcome]]) -> None:
+    def __init__(self, outcomes: Callable[[], Mapping[Identity, tuple[Outcome, int]]]) -> None:
         self._outcomes = outcomes
         self._lock = threading.Lock()
         self._phases: Phases = {}
-        self._now: dict[Identity, str] = {}
-        self._scales: dict[Identity, str] = {}
+        self._now: Now = {}
 
     def show(
         self,
@@ -70,37 +70,42 @@ class LiveMetrics:
         workload: str,
         phase: Phase,
         progress: Sequence[Progress],
+        attempt: int,
         scale: str = "",
     ) -> None:
         """Keep the progress of every worker in a phase. Any thread may call it.
 
-        :param workload: its name if there are several. :param scale: ``scaled ×0.01`` or
-            ``shortened``; empty if the profile runs as written.
+        :param workload: its name if there are several. :param attempt: 1 for the test's first.
+        :param scale: ``scaled ×0.01`` or ``shortened``; empty if the profile runs as written.
         """
         run = test, profile, workload
         with self._lock:
             shown = tuple(replace(worker, timely=None) for worker in progress)
             self._phases[run, phase.name] = PhaseFacts(phase.idle, phase.duration), shown
-            self._now[run] = phase.name
-            self._scales[run] = scale
+            self._now[run] = phase.name, attempt, scale
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics. prometheus-client calls it at each scrape, in a server's thread."""
         with self._lock:
             phases = dict(self._phases)
             now = dict(self._now)
-            scales = dict(self._scales)
-        outcomes = self._outcomes()
+        outcomes = {}
+        for run, (outcome, attempt) in self._outcomes().items():
+            # While a test runs again, the outcome of its earlier attempt is not that of the run.
+            if run not in now or attempt >= now[run][1]:
+                outcomes[run] = outcome
         yield from _messages(phases)
         running = {
-            (run, name): phases[run, name] for run, name in now.items() if run not in outcomes
+            (run, name): phases[run, name] for run, (name, *_) in now.items() if run not in outcomes
         }
         yield from _state(running)
-        yield _scales(scales)
+        yield _scales(now)
         yield _outcomes(outcomes)
 
 
 Phases = dict["tuple[Identity, str]", "tuple[PhaseFacts, tuple[Progress, ...]]"]
+Now = dict["Identity", "tuple[str, int, str]"]
+"""The phase in progress of each run, the attempt of its test, and its scale."""
 
 
 def _messages(phases: Phases) -> Iterator[Metric]:
@@ -166,22 +171,21 @@ def _state(running: Phases) -> Iterator[Metric]:
             "workers": len(progress),
         }
         for statistic in ("send_delay_p99", "receive_lag_p99"):
-            known = [getattr(worker, statistic) for worker in progress]
-            known = [ns for ns in known if ns is not None]
-            if known:
+            delays = [getattr(worker, statistic) for worker in progress]
+            if known := [ns for ns in delays if ns is not None]:
                 values[f"{statistic}_seconds"] = max(known) / SECOND
         for name, value in values.items():
             gauges[name].add_metric([*run, phase_name], value)
     yield from gauges.values()
 
 
-def _scales(scales: Mapping[Identity, str]) -> Metric:
+def _scales(now: Now) -> Metric:
     info = InfoMetricFamily(
         "loadtest_run",
         "What a run has of the load of its profile; no scale: all of it",
         labels=_RUN,
     )
-    for run, scale in scales.items():
+    for run, (_, _, scale) in now.items():
         info.add_metric(run, {"scale": scale})
     return info
 

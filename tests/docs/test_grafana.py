@@ -21,7 +21,7 @@ DASHBOARD = json.loads(
 
 def served() -> dict[str, set[str]]:
     """Return the labels of each series."""
-    metrics = LiveMetrics(lambda: {("a", "p", ""): Outcome.MET})
+    metrics = LiveMetrics(lambda: {("a", "p", ""): (Outcome.MET, 1)})
     phase = Phase(
         name="measure",
         duration=SECOND,
@@ -35,6 +35,7 @@ def served() -> dict[str, set[str]]:
         "",
         phase,
         [made_progress(beyond_bounds=(0,) * 15, send_delay_p99=1, receive_lag_p99=1)],
+        1,
     )
     return {
         sample.name: set(sample.labels) for metric in metrics.collect() for sample in metric.samples

@@ -126,6 +126,7 @@ def test_runs_are_judged_again(
         for folder in runs.values()
         for name in ("results.json", "latency.hlog")
     }
+    steps = {path: path.read_bytes() for path in search.glob("step-*/results.json")}
     backlog = json.loads(before[runs["piled"] / "results.json"])["backlog"]
     assert backlog["drained"]
     assert backlog["left"] <= backlog["allowed"] < backlog["messages"]
@@ -137,6 +138,7 @@ def test_runs_are_judged_again(
     assert "test_good · profile good · MET" in done.stdout
     assert "test_slow · profile slow · MISSED" in done.stdout
     assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.read_bytes() for path in steps} == steps
     check_search(search, done.stdout, capsys)
 
     (runs["good"] / "main.manifest.json").unlink()

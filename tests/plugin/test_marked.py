@@ -75,6 +75,34 @@ def test_another_named(load): ...
 @pytest.mark.load("missed")
 def test_missed(load): ...
 """
+CAUGHT = """\
+import pytest
+from pytest_loadtest.errors import NoData
+
+@pytest.fixture
+def skipping(request):
+    try:
+        request.getfixturevalue("load")
+    except NoData:
+        pytest.skip("not today")
+
+@pytest.mark.load("few")
+def test_skipped(skipping, load): ...
+
+@pytest.mark.load("few", judge=False)
+def test_not_to_be_judged_and_skipped(skipping, load): ...
+
+class TestOverridden:
+    @pytest.fixture
+    def load(self, request):
+        try:
+            return request.getfixturevalue("load")
+        except NoData:
+            return None
+
+    @pytest.mark.load("few")
+    def test_passes_none_on(self, load): ...
+"""
 
 
 def tags(run: Finished) -> dict[str, str]:
@@ -123,3 +151,20 @@ def test_a_broken_run_is_an_error_under_xfail_too(project: Project, workers: str
         "test_expected": "error", "test_strict": "error", "test_named": "skipped", "test_another_named": "error", "test_missed": "skipped",
     }  # fmt: skip
     assert (run.ret, run.outcomes) == (1, {"error": 3, "xfailed": 2})
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_a_fixture_that_catches_the_error_of_a_broken_run_hides_it_from_nobody(
+    project: Project, workers: str
+) -> None:
+    """Whether it skips the test or lets its body run."""
+    project.profile(
+        "few", duration="500ms", slo="{endToEndLatency: {p99.99: 1s}, sent: 1%, throughput: 1%}"
+    )
+    project.write("test_it.py", CAUGHT)
+    run = project.run(workers, "-p", "no:cacheprovider")
+    assert tags(run) == {
+        "test_skipped": "error", "test_not_to_be_judged_and_skipped": "error", "test_passes_none_on": "error",
+    }  # fmt: skip
+    assert "p99.99 needs" in "".join(run.case("test_skipped").itertext())
+    assert run.ret == 1

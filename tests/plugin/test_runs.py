@@ -21,6 +21,8 @@ import pytest
 from pytest_loadtest.report.document import results_schema
 
 if TYPE_CHECKING:
+    from xml.etree import ElementTree
+
     from .projects import Project
 
 TESTS = """\
@@ -341,6 +343,44 @@ def test_it(load):
     while not Path("gw2.pid").exists():  # then the controller has replaced the worker
         time.sleep(0.05)
 """
+
+
+NEVER_LOADS_AGAIN = """\
+import pytest
+
+attempts = []
+
+@pytest.fixture
+def database(record_property):
+    record_property("load.generator", "rack 7")
+    attempts.append(1)
+    if len(attempts) == 2:
+        raise RuntimeError("the database is gone")
+
+@pytest.mark.load("missed")
+def test_again(database, load): ...
+"""
+
+
+@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+def test_an_attempt_that_never_loads_has_no_properties_of_the_one_before(
+    project: Project, workers: str
+) -> None:
+    """And those of the user stay, whatever their name."""
+    project.missed_profile(duration="500ms")
+    project.write("test_it.py", NEVER_LOADS_AGAIN)
+    run = project.run(
+        workers, "-p", "pytest_rerunfailures", "--reruns=1", "-o", "junit_family=xunit1"
+    )
+    assert run.outcomes == {"error": 1, "rerun": 1}
+    first, second = run.junit
+    assert "load.outcome" in properties(first)
+    assert {name for name in properties(second) if name.startswith("load.")} == {"load.generator"}
+
+
+def properties(case: ElementTree.Element) -> set[str]:
+    """Return the names of the properties of a test case."""
+    return {part.get("name", "") for part in case.iter("property")}
 
 
 def test_results_stand_when_the_test_runs_again_and_when_a_worker_dies_in_its_body(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from builders.results import Page
 
 if TYPE_CHECKING:
     from .projects import Project
@@ -101,6 +102,16 @@ def test_live_expects_the_break(load):
     with pytest.raises(NoData, match="loopback://"):
         load.finish()
 
+@pytest.mark.load("good", live=True, search=dict(start=500, hold="500ms", warmup="2s", repeats=1))
+def test_live_search_breaks_in_a_warm_up(load, pytestconfig):
+    load.begin()
+    of_test = "*/test_it.py-test_live_search_breaks_in_a_warm_up-*"
+    while not list(Path(pytestconfig.rootpath, ".loadtest").glob(f"{of_test}/1/good/step-01/results.json")):
+        load.wait("50ms")
+    kill_relay()
+    with pytest.raises(NoData, match="loopback://"):
+        load.finish()
+
 @pytest.mark.load("missed")
 def test_skips_after_the_miss(load):
     pytest.skip("not today")
@@ -177,6 +188,7 @@ EXPECTED = {
     "test_live_gives_up_on_the_target_unheard": ("error", "loopback://"),
     "test_live_fails_by_itself": ("failure", "of the body"),
     "test_live_expects_the_break": ("", ""),
+    "test_live_search_breaks_in_a_warm_up": ("", ""),
     "test_skips_after_the_miss": ("failure", "missed  endToEndLatency.p99 "),
     "test_is_skipped_by_a_fixture_after_the_miss": ("failure", "missed  endToEndLatency.p99 "),
     "test_skips_after_its_objectives_were_met": ("skipped", "not today"),
@@ -250,10 +262,43 @@ def test_what_the_body_does_not_ask(
     counts = {
         key: run.outcomes.get(key, 0) for key in ("failed", "error", "passed", "xfailed", "skipped")
     }
-    assert list(counts.values()) == ([2, 2, 0, 1, 0] if chosen else [11, 5, 5, 2, 3])
+    assert list(counts.values()) == ([2, 2, 0, 1, 0] if chosen else [11, 5, 6, 2, 3])
     assert run.properties("test_asks_for_latency_alone")["load.set"] == "consumerPerSubscription=1"
     if not chosen:
         assert run.documents["test_finds_no_rate"]["verdict"]["outcome"] == "missed"
+        (report,) = project.path.glob(".loadtest/*/report.html")
+        overview = Page(report.read_text(encoding="utf-8")).rows
+        assert ["test_live_search_breaks_in_a_warm_up", "no data"] in [row[:2] for row in overview]
+
+
+SUBTESTS = """\
+import pytest
+
+@pytest.mark.load("good", live=True)
+def test_met(load, subtests):
+    load.begin()
+    with subtests.test("optional"):
+        pytest.skip("not on this broker")
+    load.finish()
+
+@pytest.mark.load("missed", live=True)
+def test_missed(load, subtests):
+    load.begin()
+    with subtests.test("optional"):
+        pytest.skip("not on this broker")
+    load.finish()
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="this pytest has no subtests")
+def test_a_skipped_subtest_is_not_the_end_of_its_test(project: Project) -> None:
+    """The load goes on, and is judged once, when the body has returned."""
+    project.profile("good", slo="{sent: 1%, throughput: 1%}")
+    project.missed_profile()
+    project.write("test_it.py", SUBTESTS)
+    run = project.run("-p", "no:cacheprovider")
+    assert run.outcomes == {"passed": 1, "failed": 1, "skipped": 2}
+    assert "FAILED test_it.py::test_missed - 1 of " in run.out
 
 
 # The largest latency: a stall of the generator for half a stage excuses the median, and not all messages.

@@ -44,6 +44,7 @@ def test_progress_is_shown_with_the_drain_that_it_waits_for(tmp_path: Path) -> N
     metrics = Shown()
     display = Display(live, metrics)  # type: ignore[arg-type]
     workload = planned_run(tmp_path).workloads[1]
+    workload.root = tmp_path / "2" / "a"
     workload.begin(workload.plan.measure, None, 0)
     drain = Drain("measure", 2, 1, 10)
     display.show(workload, [], drain, 0)
@@ -52,7 +53,7 @@ def test_progress_is_shown_with_the_drain_that_it_waits_for(tmp_path: Path) -> N
     display.show(workload, reports, drain, 0)
     phase = workload.current.phase
     assert live.shown == [("a", phase, reports, drain.describe(0))]
-    assert metrics.shown == [("t", "a", "two words", phase, reports, "")]
+    assert metrics.shown == [("t", "a", "two words", phase, reports, 2, "")]
     assert display.bounds == (5, 7)
     display.announce("text", quiet=True)
     assert live.shown[-1] == ("text", True)

@@ -9,10 +9,11 @@ import pytest
 from builders.documents import PEAK
 from builders.measured_runs import LEAST, findings, samples
 from builders.measurements import made as measured
+from builders.telemetry import made_telemetry
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet import observing
-from pytest_loadtest.fleet.judge import combine_workloads, conclude_run
+from pytest_loadtest.fleet.judge import combine_workloads, conclude_run, read_results
 from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.metrics.strays import Stray
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
@@ -259,3 +260,22 @@ def test_only_the_step_with_the_answer_of_a_search_is_compared_with_a_baseline(
     _, again = conclude_run(found, before=document)
     for judged in (document, again):
         assert any("regression of" in note for note in judged.notes) == shown
+
+
+def test_a_search_without_a_peak_that_is_judged_again_states_its_bottleneck_once(
+    tmp_path: Path,
+) -> None:
+    """Its results are in the folder of the step that was missed above the peak."""
+    folder = tmp_path / "step-02"
+    folder.mkdir()
+    profile = profiles.loads(f"{LEAST}slo: {{loss: 0}}\n", "p.yaml")
+    made = samples(profile, folder)
+    observing.write_telemetry(folder, made_telemetry(broker__busiestWanted=1.0))
+    _, step = conclude_run(made)
+    assert step.bottleneck is not None and step.bottleneck.conclusion is not None
+    peak = replace(PEAK, rate=None, low=None, steps=PEAK.steps[1:2])
+    _, first = conclude_run(made, peak=peak)
+    assert first.bottleneck is not None
+    assert first.bottleneck.evidence.startswith("at 20 240 msg/s, which was missed: ")
+    _, again = conclude_run(made, before=read_results(folder))
+    assert again == first

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from builders.documents import document
+from builders.documents import PEAK, document
 from builders.measured_runs import LEAST, samples
 from builders.planned_runs import planned_run
 
 from pytest_loadtest import profile as profiles
+from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.fleet.judge import conclude_run, read_results
 from pytest_loadtest.fleet.outputs import Outputs
 from pytest_loadtest.fleet.run_results import RunResults
+from pytest_loadtest.fleet.scripts import SearchScript
+from pytest_loadtest.pipeline.run_file import RunFile
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
+    from pytest_loadtest.verdict.peak import Peak
 
 
 def not_measured(_folder: Path) -> MeasuredRun:
@@ -60,6 +65,40 @@ def test_a_step_of_a_search_is_judged_by_its_samples(tmp_path: Path) -> None:
     step, load = results(tmp_path, lambda _: measured).judge_step(workload)
     assert step is measured
     assert load.outcome is Outcome.MET
+
+
+class Found(SearchScript):
+    """A search that has ended."""
+
+    def __init__(self, best: MeasuredRun) -> None:
+        self._best = best
+
+    def peak(self) -> Peak:
+        return PEAK
+
+    def best_step(self, peak: Peak) -> MeasuredRun:
+        return self._best
+
+
+def test_a_search_has_the_incidents_of_its_connections(tmp_path: Path) -> None:
+    """They are known after the last step: its results agree with those of a later aggregation."""
+    profile = profiles.loads(f"{LEAST}slo: {{loss: 0}}\n", "p.yaml")
+    step = samples(profile, tmp_path)
+    step.run.write(tmp_path)
+    planned = planned_run(tmp_path)
+    del planned.workloads[1:]
+    planned.workloads[0].facts = DriverFacts(
+        client="c", version="1", losses=2, incidents={"lost: reset": 2}
+    )
+    planned.scripts.append(Found(step))
+    ((result, document),) = results(tmp_path).judge(planned)
+    assert (document.driver["losses"], document.driver["incidents"]) == (2, {"lost: reset": 2})
+    assert dict(result.properties)["load.connections.lost"] == "2"
+
+    written = (tmp_path / "results.json").read_bytes()
+    again = replace(step, run=RunFile.read(tmp_path))
+    conclude_run(again, before=read_results(tmp_path))
+    assert (tmp_path / "results.json").read_bytes() == written
 
 
 def test_a_broken_run_overwrites_results_and_counts_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_loadtest.plugin.allure import AllureDuration, allure_result, write_crashed
+from pytest_loadtest.plugin.allure import AllureCorrections, allure_result, write_crashed
 
 TESTS = """\
 import allure
@@ -42,7 +42,10 @@ class Crashes(Described):
 
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         report: Any = SimpleNamespace(
-            longrepr="no data: worker 'gw0' crashed\nwhile running", start=1.0005, stop=3.25
+            longrepr="no data: worker 'gw0' crashed\nwhile running",
+            when="teardown",
+            start=1.0005,
+            stop=3.25,
         )
         write_crashed(self.results[-1], report)
 
@@ -91,11 +94,11 @@ def test_a_crashed_test_is_the_same_test_in_the_report(pytester: pytest.Pytester
     } == {(1000, 3250, "no data: worker 'gw0' crashed")}
 
 
-def duration_after_setup(monkeypatch: pytest.MonkeyPatch, marker: object) -> AllureDuration:
+def duration_after_setup(monkeypatch: pytest.MonkeyPatch, marker: object) -> AllureCorrections:
     """Return the plugin after the setup of a load test (1 s to 2 s) and another test (3 s to 8 s)."""
     times = iter([1.0, 2.0, 3.0, 8.0])
     monkeypatch.setattr("pytest_loadtest.plugin.allure.time.time", lambda: next(times))
-    duration = AllureDuration()
+    duration = AllureCorrections()
     for mark in (True, marker):
         item: Any = SimpleNamespace(get_closest_marker=lambda name, mark=mark: mark)
         for _ in duration.pytest_runtest_setup(item):
@@ -130,3 +133,23 @@ def test_an_ordinary_test_keeps_the_duration_of_its_body(monkeypatch: pytest.Mon
     )
     duration.report_result(result)
     assert (result.start, result.stop) == (8001, 8002)
+
+
+@pytest.mark.parametrize(("when", "status"), [("call", "failed"), ("setup", "broken")])
+def test_an_outcome_that_a_skip_would_have_hidden_is_that_of_the_report(
+    monkeypatch: pytest.MonkeyPatch, when: str, status: str
+) -> None:
+    """For one result: the next is that of another test."""
+    corrections = duration_after_setup(monkeypatch, marker=True)
+    report: Any = SimpleNamespace(when=when, longrepr="1 missed\n  p99", hidden_by_skip=True)
+    other: Any = SimpleNamespace(when="call", longrepr="of the body")
+    corrections.pytest_runtest_logreport(report)
+    corrections.pytest_runtest_logreport(other)
+    result = SimpleNamespace(start=8001, stop=8002, status="skipped")
+    corrections.report_result(result)
+    assert result.status == status
+    details: Any = result.statusDetails  # type: ignore[attr-defined]
+    assert (details.message, details.trace) == ("1 missed", "1 missed\n  p99")
+    next_result = SimpleNamespace(start=9000, stop=9001, status="passed")
+    corrections.report_result(next_result)
+    assert next_result.status == "passed"

@@ -115,7 +115,7 @@ def test_the_last_document_of_a_folder_counts(tmp_path: Path) -> None:
     ended.add([written(tmp_path, document({"loss": 0}))])
     ended.add([broken := written(tmp_path, document())])
     assert list(ended) == [broken]
-    assert set(ended.outcomes().values()) == {Outcome.MISSED}
+    assert list(ended.outcomes().values()) == [(Outcome.MISSED, 1)]
 
 
 def test_the_outcome_of_a_test_is_that_of_its_last_attempt(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_outcome_of_a_test_is_that_of_its_last_attempt(tmp_path: Path) -> No
     ended.add([written(tmp_path, document())])
     ended.add([run := written(tmp_path, document({"loss": 0}), attempt=2)])  # type: ignore[arg-type]
     shutil.rmtree(tmp_path)
-    assert ended.outcomes() == {(run.test, "smoke", ""): Outcome.MET}
+    assert ended.outcomes() == {(run.test, "smoke", ""): (Outcome.MET, 2)}
 
 
 def test_little_is_kept_of_a_run_however_much_was_measured(tmp_path: Path) -> None:

@@ -95,6 +95,16 @@ def test_a_search_that_broke_off_has_the_document_of_its_last_step(tmp_path: Pat
     assert (run.outcome, sorted(run.steps)) == ("no data", [1, 2])
 
 
+def test_a_search_that_broke_off_between_two_steps_has_the_document_that_says_so(
+    tmp_path: Path,
+) -> None:
+    """A warm-up has no folder: the document is in ``measure``, which sorts before the steps."""
+    put(tmp_path, BROKEN)
+    put(tmp_path, document(LOOSE), stage="step-01")
+    (run,) = find_runs([tmp_path]).runs
+    assert (run.outcome, sorted(run.steps)) == ("no data", [1])
+
+
 def test_a_run_below_two_folders_is_found_once(tmp_path: Path) -> None:
     put(tmp_path, document())
     assert len(find_runs([tmp_path, tmp_path / "monday"]).runs) == 1

@@ -50,7 +50,7 @@ def told(latencies: list[int], **said: int) -> dict[str, object]:
 def test_the_histogram_adds_up_all_workers(latencies: list[list[int]]) -> None:
     """Buckets are cumulative."""
     metrics = LiveMetrics(dict)
-    metrics.show("t", "p", "", phase(), [made_progress(**told(mine)) for mine in latencies])
+    metrics.show("t", "p", "", phase(), [made_progress(**told(mine)) for mine in latencies], 1)
     found = served(metrics)
     together = np.array([one for mine in latencies for one in mine], np.int64)
     for edge in BUCKETS:
@@ -75,8 +75,8 @@ def test_counts_are_sums_over_workers_and_stay_when_the_phase_is_over() -> None:
         made_progress(**told([1], sent=3, elapsed=SECOND)),
         made_progress(**told([1, 2], sent=4, elapsed=2 * SECOND), blocked=True),
     ]
-    metrics.show("t", "p", "w", phase("warm-up"), both)
-    metrics.show("t", "p", "w", phase(), [made_progress(**told([], sent=1))])
+    metrics.show("t", "p", "w", phase("warm-up"), both, 1)
+    metrics.show("t", "p", "w", phase(), [made_progress(**told([], sent=1))], 1)
     found = served(metrics)
     assert found["loadtest_messages_total", "sent", "warm-up", "p", "t", "w"] == 7
     assert found["loadtest_messages_total", "sent", "measure", "p", "t", "w"] == 1
@@ -90,12 +90,12 @@ def test_delays_are_those_of_the_worst_worker_and_missing_where_they_are_unknown
         made_progress(**told([]), send_delay_p99=SECOND),
         made_progress(**told([]), send_delay_p99=2 * SECOND),
     ]
-    metrics.show("t", "p", "", phase(), workers)
+    metrics.show("t", "p", "", phase(), workers, 1)
     assert {key[0]: value for key, value in served(metrics).items() if "p99" in key[0]} == {
         "loadtest_send_delay_p99_seconds": 2
     }
     metrics.show(
-        "t", "p", "", phase(), [made_progress(**told([]), receive_lag_p99=SECOND), *workers]
+        "t", "p", "", phase(), [made_progress(**told([]), receive_lag_p99=SECOND), *workers], 1
     )
     assert served(metrics)["loadtest_receive_lag_p99_seconds", "measure", "p", "t", ""] == 1
 
@@ -109,6 +109,7 @@ def test_messages_of_other_producers_have_no_latency() -> None:
         "",
         phase(rate=0.0),
         [made_progress(received=5, beyond_bounds=(0,) * len(BUCKETS))],
+        1,
     )
     found = served(metrics)
     assert found["loadtest_messages_total", "received", "measure", "p", "t", ""] == 5
@@ -116,18 +117,37 @@ def test_messages_of_other_producers_have_no_latency() -> None:
 
 
 def test_a_run_that_has_ended_has_its_outcome_and_no_phase() -> None:
-    metrics = LiveMetrics(lambda: {("test_it.py::test_it", "smoke", ""): Outcome.MISSED})
-    metrics.show("test_it.py::test_it", "smoke", "", phase(), [made_progress(**told([1]))])
+    metrics = LiveMetrics(lambda: {("test_it.py::test_it", "smoke", ""): (Outcome.MISSED, 1)})
+    metrics.show("test_it.py::test_it", "smoke", "", phase(), [made_progress(**told([1]))], 1)
     found = served(metrics)
     assert [key[1] for key in found if key[0] == "loadtest_outcome"] == ["missed"]
     assert not [key for key in found if key[0] == "loadtest_workers"]
 
 
-def test_a_scaled_run_is_called_scaled_while_it_runs_and_after_it() -> None:
-    outcomes: dict[tuple[str, str, str], Outcome] = {}
+def test_a_test_that_runs_again_has_no_outcome_until_its_second_attempt_ends() -> None:
+    """The gauges of the phase are there meanwhile; both attempts may have the same outcome."""
+    outcomes: dict[tuple[str, str, str], tuple[Outcome, int]] = {}
     metrics = LiveMetrics(lambda: outcomes)
-    metrics.show("t", "p", "", phase(), [made_progress(**told([]))], "scaled ×0.01")
-    metrics.show("t", "whole", "", phase(), [made_progress(**told([]))])
+
+    def state() -> tuple[bool, bool]:
+        """Return whether there are a running phase and an outcome."""
+        names = {key[0] for key in served(metrics)}
+        return "loadtest_workers" in names, "loadtest_outcome" in names
+
+    for attempt in (1, 2):
+        metrics.show("t", "p", "", phase(), [made_progress(**told([1]))], attempt)
+        assert state() == (True, False)
+        outcomes["t", "p", ""] = Outcome.MISSED, attempt
+        assert state() == (False, True)
+    outcomes["t", "p", ""] = Outcome.NO_DATA, 3
+    assert state() == (False, True), "the third broke before its load"
+
+
+def test_a_scaled_run_is_called_scaled_while_it_runs_and_after_it() -> None:
+    outcomes: dict[tuple[str, str, str], tuple[Outcome, int]] = {}
+    metrics = LiveMetrics(lambda: outcomes)
+    metrics.show("t", "p", "", phase(), [made_progress(**told([]))], 1, "scaled ×0.01")
+    metrics.show("t", "whole", "", phase(), [made_progress(**told([]))], 1)
     expected = {
         ("loadtest_run_info", "p", "scaled ×0.01", "t", ""): 1.0,
         ("loadtest_run_info", "whole", "", "t", ""): 1.0,
@@ -135,5 +155,5 @@ def test_a_scaled_run_is_called_scaled_while_it_runs_and_after_it() -> None:
     assert {
         key: value for key, value in served(metrics).items() if key[0] == "loadtest_run_info"
     } == expected
-    outcomes["t", "p", ""] = Outcome.MET
+    outcomes["t", "p", ""] = Outcome.MET, 1
     assert expected.items() <= served(metrics).items()
