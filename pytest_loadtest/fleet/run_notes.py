@@ -54,9 +54,10 @@ def route_notes(measurements: Measurements, profile: Profile) -> tuple[str, ...]
 def clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> tuple[str, ...]:
     """Return the error of the clocks of other hosts, and the share of deliveries that have none.
 
-    There is nothing to say if all workers ran on the controller's host.
+    There is nothing to say if all workers ran on the controller's host, or if the run sends nothing
+    and so has no latencies between hosts.
     """
-    if not measurements.clocks:
+    if not measurements.clocks or not measurements.counts.offered:
         return ()
     errors = ", ".join(
         f"{clock.host} ±{format_duration(clock.error)}" for clock in measurements.clocks

@@ -73,19 +73,27 @@ def of_copies(
 
     :param due: ns; None: the intended times.
     """
+    before, after = parts_of_copies(copies, run, due)
+    return before + after
+
+
+def parts_of_copies(
+    copies: Rows, run: Expected, due: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the parts of that time before the target and after it, ns."""
+    after = np.zeros(len(copies["received"]), np.int64)
     if not run.pauses:
-        return np.zeros(len(copies["received"]), np.int64)
+        return after, after
     if due is None:
         due = copies["intended"]
     # A message that was sent late could not come earlier; one that came had been sent.
     sent = np.minimum(copies["intended"] + _before_target(copies, run), copies["received"])
     floor = np.maximum(due, sent)
-    part = floor - due
     lag = copies["lag"].astype(np.int64)
     lag = np.where(lag < 0, _UNKNOWN, lag * MICROSECOND)
     for mine, pauses in _workers(copies, "worker", run):
-        part[mine] += pauses.waited(copies["received"][mine], floor[mine], lag[mine])
-    return part
+        after[mine] = pauses.waited(copies["received"][mine], floor[mine], lag[mine])
+    return floor - due, after
 
 
 def gap_times_without_own(copies: Rows, run: Expected) -> NDArray[np.int64]:

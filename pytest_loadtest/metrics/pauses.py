@@ -55,10 +55,8 @@ class Pauses:
     exact: bool
     due: NDArray[np.int64] = field(default_factory=_none)
     sent: NDArray[np.int64] = field(default_factory=_none)
-    _stalls: tuple[NDArray[np.int64], NDArray[np.int64]] = field(
-        init=False, repr=False, compare=False
-    )
-    _farthest: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    _steps: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    _longest: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     _edges: NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,15 +64,18 @@ class Pauses:
         is_stall = self.until - self.since > STALL
         end_of_effect = np.where(is_stall, 2 * self.until - self.since, self.until + SHORTEST)
 
-        # The stall among it and all earlier ones whose consequences last longest, for each: if they
-        # last until 9, 7 and 12, the stalls 0, 0 and 2.
-        ends = end_of_effect[is_stall]
-        reaches = ends == np.maximum.accumulate(ends)
-        farthest = np.maximum.accumulate(np.where(reaches, np.arange(len(ends)), 0))
+        # The longest stall whose consequences last, by steps in time: of stalls of 10 and 8 ns that
+        # ended at 10 and 19, it is 0, 10 from 10 on, 8 from 20 on, and 0 from 27 on.
+        ended = self.until[is_stall]
+        lasts = end_of_effect[is_stall]
+        steps = np.unique(np.concatenate([ended, lasts, [np.iinfo(np.int64).min]]))
+        # (steps, stalls)
+        in_effect = (ended <= steps[:, None]) & (steps[:, None] < lasts)
+        longest = np.max(in_effect * (lasts - ended), axis=1, initial=0)
 
         # The dataclass is frozen, and these fields are derived from the others.
-        object.__setattr__(self, "_stalls", (self.since[is_stall], self.until[is_stall]))
-        object.__setattr__(self, "_farthest", farthest)
+        object.__setattr__(self, "_steps", steps)
+        object.__setattr__(self, "_longest", longest)
         object.__setattr__(self, "_edges", _union(self.since, end_of_effect))
 
     @classmethod
@@ -167,18 +168,8 @@ class Pauses:
         return part
 
     def _after_stall(self, times: NDArray[np.int64], floor: NDArray[np.int64]) -> NDArray[np.int64]:
-        all_since, all_until = self._stalls
-        if not len(all_since):
-            return np.zeros(len(times), np.int64)
-        place = np.searchsorted(all_since, times, side="left") - 1
-        begun = place >= 0
-        place = self._farthest[place]
-        since = all_since[place]
-        until = all_until[place]
-        length = until - since
-        affected = begun & (times >= until) & (times < until + length)
-        most = np.maximum(times - np.maximum(since, floor), 0)
-        part: NDArray[np.int64] = np.where(affected, np.minimum(most, length), 0)
+        longest = self._longest[np.searchsorted(self._steps, times, side="right") - 1]
+        part: NDArray[np.int64] = np.clip(times - floor, 0, longest)
         return part
 
 

@@ -141,3 +141,15 @@ def late_by_generator(out: Columns, run: Expected) -> dict[str, NDArray[np.bool_
     would_be_sent = out["intended"] + out["blocked"] - run.start
     would_be_in_time = before_ends(out, would_be_sent, run)
     return {f"{name}_own_late": would_be_in_time[name] & ~was_in_time[name] for name in was_in_time}
+
+
+def sent_late_by_us(out: Columns, run: Expected) -> NDArray[np.bool_]:
+    """Return a mask of the messages that only the generator's own send delay kept from being sent
+    within the phase.
+
+    :param out: rows of sent messages.
+    """
+    end = run.start + run.duration
+    would_be_in_time = out["intended"] + out["blocked"] < end
+    late: NDArray[np.bool_] = (out["sent"] >= end) & would_be_in_time
+    return late

@@ -52,9 +52,9 @@ worker. The kinds are, with the rows that have one:
 :mod:`pytest_loadtest.metrics.own_delays` defines for each message and first copy the part that our
 own delays explain. The values with such a part are counted again: ``…_with_own`` as they are,
 ``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what
-was not early). In ``completion`` and ``spread`` each copy comes earlier by its part; what is ahead
-in ``spread`` is the earliest copy as it came. ``delivery_gap`` is that of all first copies, and
-again with each copy earlier by its part; only if some worker stalled, or if they are bounded.
+was not early). In ``completion`` each copy comes earlier by its part, in ``spread`` by the part after
+the target; what is ahead there is the earliest copy as it came. ``delivery_gap`` is that of all
+first copies, and again with each copy earlier by its part, if some worker stalled or it is bounded.
 
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies;
 counts and latencies are broken down by them. *Windows* and *tenths* have the messages intended in
@@ -99,6 +99,7 @@ from pytest_loadtest.metrics.own_delays import (
     of_acknowledgements,
     of_copies,
     of_sends,
+    parts_of_copies,
 )
 from pytest_loadtest.metrics.series import by_second, by_second_and_bucket, ranks_of_equal
 from pytest_loadtest.metrics.signed import with_lateness
@@ -107,6 +108,7 @@ from pytest_loadtest.metrics.sliced_counts import (
     by_piece,
     intervals,
     late_by_generator,
+    sent_late_by_us,
     sliced_stats,
 )
 from pytest_loadtest.metrics.tapped import tapped_rows
@@ -336,8 +338,7 @@ def _own_part(
         case "lateness":
             return of_copies(rows, run, rows["received"] - values)
         case "completion" | "spread":
-            # The latest copy would have come earlier; see _completions.
-            earlier: NDArray[np.int64] = np.minimum(rows["last"] - rows["last_without_own"], values)
+            earlier: NDArray[np.int64] = np.minimum(rows["own_delay"], values)
             return earlier
     return None
 
@@ -455,18 +456,6 @@ def _counts_by_piece(
     return {name: np.bincount(piece, minlength=len(cut.starts)) for name, piece in pieces.items()}
 
 
-def sent_late_by_us(out: Mapping[str, NDArray[Any]], run: Expected) -> NDArray[np.bool_]:
-    """Return a mask of the messages that only the generator's own send delay kept from being sent
-    within the phase.
-
-    :param out: rows of sent messages.
-    """
-    end = run.start + run.duration
-    would_be_in_time = out["intended"] + out["blocked"] < end
-    late: NDArray[np.bool_] = (out["sent"] >= end) & would_be_in_time
-    return late
-
-
 def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict[str, Rows]:
     """Return completion and spread of the messages that every subscription received.
 
@@ -479,20 +468,31 @@ def _completions(copies: Columns, deliveries: Deliveries, run: Expected) -> dict
     intended[number] = copies["intended"]
     first = np.full(offered, np.iinfo(np.int64).max)
     np.minimum.at(first, number, copies["received"])
-    last = np.full(offered, np.iinfo(np.int64).min)
-    np.maximum.at(last, number, copies["received"])
-    last_without_own = np.full(offered, np.iinfo(np.int64).min)
-    np.maximum.at(last_without_own, number, copies["received"] - of_copies(copies, run))
+
+    def latest(times: NDArray[np.int64]) -> NDArray[np.int64]:
+        last = np.full(offered, np.iinfo(np.int64).min)
+        np.maximum.at(last, number, times)
+        return last
+
+    last = latest(copies["received"])
+    before, after = parts_of_copies(copies, run)
+    without_waits = copies["received"] - after
+    # The latest copy would have come earlier. A late send delays all copies alike: it lengthens no
+    # spread.
+    kinds = {
+        "completion": (last - intended, last - latest(without_waits - before)),
+        "spread": (last - first, last - latest(without_waits)),
+    }
 
     # A message that some subscription did not receive is not complete: it ranks above any bound,
     # see NeverCame.
     by_subscription = deliveries.copies.reshape(run.subscriptions, offered)
-    columns = {"intended": intended, "last": last, "last_without_own": last_without_own}
     complete: NDArray[np.bool_] = np.all(by_subscription > 0, axis=0)
-    rows = _take(columns, complete)
-    completion = (last - intended)[complete]
-    spread = (last - first)[complete]
-    return {"completion": (rows, completion), "spread": (rows, spread)}
+    of_complete = {}
+    for kind, (values, own_delay) in kinds.items():
+        rows = _take({"intended": intended, "own_delay": own_delay}, complete)
+        of_complete[kind] = rows, values[complete]
+    return of_complete
 
 
 def _counts(

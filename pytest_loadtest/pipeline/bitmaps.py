@@ -52,7 +52,7 @@ RECEIVED_WORD_COLUMNS = ("subscription", "stream", "topic", "flags", "seq", "rec
 WORD_BITS = 6
 WORD_SUMS = ("offered_rows", "copies")
 # Only words of broadcasts have these.
-WORD_ENDS = ("last", "last_without_own", "early", "due")
+WORD_ENDS = ("last", "last_without_own", "last_without_waits", "early", "due")
 _WAYS = dict.fromkeys(WORD_SUMS, np.add) | dict.fromkeys(WORD_ENDS, np.maximum)
 WORD_MASKS = ("offered", "acked", "resent", "got", "punctual")
 # Ranges of repeated words of one slot: at most 128 KiB, so that those of all slots fit into the

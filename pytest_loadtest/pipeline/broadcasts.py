@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.broadcast import bits
-from pytest_loadtest.metrics.own_delays import of_copies
+from pytest_loadtest.metrics.own_delays import parts_of_copies
 from pytest_loadtest.pipeline.bitmaps import WORD_BITS, WORD_ENDS, Words, words
 from pytest_loadtest.pipeline.kernel import MANY, latency_tables, own_part_tables
 from pytest_loadtest.pipeline.tables import (
@@ -78,17 +78,20 @@ class BroadcastWords(Words):
     def _with_ends(self, table: Table, rows: Rows) -> Table:
         """Add the columns of ``WORD_ENDS``.
 
-        They are the ``last`` arrival of each word, the same without the generator's own delays, the
-        ``early`` value of the first arrival, and the ``due`` time.
+        They are the ``last`` arrival of each word, the same without the generator's own delays, and
+        without those after the target, the ``early`` value of the first arrival, and the ``due``
+        time.
         """
         if not len(rows["seq"]):
             return table
         groups = Groups({"word": self._delivery(rows) >> WORD_BITS})
         # A word with second copies has several rows, each with the same ends.
         place = np.searchsorted(groups.keys["word"], table["word"])
+        before, after = parts_of_copies(rows, self.run)
         ends = {
             "last": rows["received"],
-            "last_without_own": rows["received"] - of_copies(rows, self.run),
+            "last_without_own": rows["received"] - before - after,
+            "last_without_waits": rows["received"] - after,
             # A missing column is 0 and ends are merged by their maximum, so
             # the first arrival is stored as a value that grows with earliness.
             "early": MANY - rows["received"],
@@ -159,11 +162,13 @@ class BroadcastWords(Words):
             return
         many = np.diff(starts, append=len(number))
         all_got = many == self.run.subscriptions
-        earlier = rows["received"] - of_copies(rows, self.run)
+        received = rows["received"]
+        before, after = parts_of_copies(rows, self.run)
         ends = {
-            "first": np.minimum.reduceat(rows["received"], starts)[all_got],
-            "last": np.maximum.reduceat(rows["received"], starts)[all_got],
-            "last_without_own": np.maximum.reduceat(earlier, starts)[all_got],
+            "first": np.minimum.reduceat(received, starts)[all_got],
+            "last": np.maximum.reduceat(received, starts)[all_got],
+            "last_without_own": np.maximum.reduceat(received - before - after, starts)[all_got],
+            "last_without_waits": np.maximum.reduceat(received - after, starts)[all_got],
             "due": rows["intended"][starts][all_got],
         }
         yield from _completions(ends, self.run)
@@ -181,16 +186,20 @@ def _completions(ends: Table, run: Expected) -> Iterator[tuple[str, Table]]:
     """Yield the tables of messages that all subscriptions received.
 
     :param ends: ``first`` and ``last``, arrivals of the earliest and the latest first copy;
-        ``last_without_own``, the latest of all copies without the
-        generator's own delays; ``due``, the intended time; all ns.
+        ``last_without_own``, the latest of all copies without the generator's own delays;
+        ``last_without_waits``, the same without those after the target, since a late send delays
+        all copies alike; ``due``, the intended time; all ns.
     """
     rows = {"second": run.seconds(ends["due"])}
     kinds = {"completion": ends["last"] - ends["due"], "spread": ends["last"] - ends["first"]}
-    own_delay = ends["last"] - ends["last_without_own"]
+    own_delays = {
+        "completion": ends["last"] - ends["last_without_own"],
+        "spread": ends["last"] - ends["last_without_waits"],
+    }
 
     tables = list(latency_tables(kinds, rows, run))
     for kind, values in kinds.items():
-        tables += own_part_tables(kind, values, np.minimum(own_delay, values), rows, run)
+        tables += own_part_tables(kind, values, np.minimum(own_delays[kind], values), rows, run)
 
     by_name: dict[str, list[Table]] = {}
     for name, table in tables:

@@ -23,8 +23,7 @@ from pytest_loadtest.metrics.histogram import HALF, hdr_index, midpoint
 from pytest_loadtest.metrics.offering import window_of
 from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
 from pytest_loadtest.metrics.series import SERIES_BITS, wait_end
-from pytest_loadtest.metrics.sliced_counts import late_by_generator
-from pytest_loadtest.metrics.stats import sent_late_by_us
+from pytest_loadtest.metrics.sliced_counts import late_by_generator, sent_late_by_us
 from pytest_loadtest.pipeline.tables import (
     ACKED,
     AGAIN,

@@ -515,6 +515,7 @@ def measure_arrivals(run_dir: Path) -> Measurements:
         workers=folder.recorded.workers,
         latencies=folder.recorded.latencies,
         opening=folder.recorded.opening,
+        clocks=folder.recorded.clocks,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from runs import empty, make_run, write_run
 
 from pytest_loadtest.errors import NoData
+from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
 from pytest_loadtest.pipeline import read
+from pytest_loadtest.pipeline.run_file import RunClock, RunFile
 
 
 def make_folder(tmp_path: Path, *counts: Any) -> Path:
@@ -37,6 +40,16 @@ def test_the_workers_counts_add_up(tmp_path: Path) -> None:
     assert measured.counts.received == measured.counts.received_in_time == 325
     assert measured.latencies == {} and measured.counts.out_of_order is None
     assert np.isnan(measured.series.end_to_end_p50).all()
+
+
+def test_a_clock_that_was_set_while_load_ran_is_known(tmp_path: Path) -> None:
+    """Its worker's seconds of arrival are unreliable, so its host is named."""
+    folder = make_folder(tmp_path, {"0": 300})
+    line = ClockLine(at=0, offset=0)
+    fit = ClockFit(line=line, error=5 * 10**9, round_trip=100_000, exchanges=9, holds=False)
+    clock = RunClock(worker="gw0", host="h1", used=line, fit=fit)
+    dataclasses.replace(RunFile.read(folder), clocks=(clock,)).write(folder)
+    assert read.measure_arrivals(folder).uneven_hosts == ("h1",)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import make_run
+from runs import START, make_run
 
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS
+from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
+from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.pipeline import bitmaps, broadcasts
+from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 
 @pytest.mark.parametrize("subscriptions", [65, 10_000_000])
@@ -46,3 +49,38 @@ def test_lost_broadcasts_are_named_by_sequences_of_any_size(first: int) -> None:
         [1],
         [first + 1 >> 6],
     ]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_late_send_excuses_the_completion_of_a_broadcast_and_not_its_spread(twice: bool) -> None:
+    """It delays all copies alike. Messages with second copies are counted by their first ones."""
+    none = np.zeros(0, np.int64)
+    due = np.array([START])
+    idle = Pauses(begin=none, end=none, since=none, until=none, exact=True)
+    run = make_run(
+        streams=1,
+        topics=1,
+        subscriptions=70,
+        messages=1,
+        broadcasts=True,
+        workers=("gw0", "gw1"),
+        pauses=(replace(idle, due=due, sent=due + SECOND), idle),
+        stream_workers=np.zeros(1, np.int64),
+    )
+    rows = {column.name: np.zeros(70, column.type) for column in KINDS["received"]}
+    rows |= {
+        "subscription": np.arange(70, dtype=np.int32),
+        "intended": np.full(70, START),
+        "received": START + SECOND + np.arange(70) * MILLISECOND,
+        "worker": np.ones(70, np.int64),
+    }
+    words = broadcasts.BroadcastWords(run)
+    if twice:
+        tables = dict(words.completions(np.arange(70), rows))
+    else:
+        copies = words.merge([words.copies(rows, START, START + 2 * SECOND)])
+        tables = words.tables(copies, 10)
+    names = list(COUNTED_LATENCIES)
+    kinds = {names[number] for number in tables["histograms"]["what"].tolist()}
+    assert kinds >= {"completion", "spread", "completion_without_own"}
+    assert "spread_without_own" not in kinds

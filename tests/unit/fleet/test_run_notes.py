@@ -14,6 +14,7 @@ from builders.measurements import MS
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.judge import conclude_run
+from pytest_loadtest.fleet.run_notes import clock_notes
 from pytest_loadtest.metrics.clocks import ClockFit, ClockLine, HostTime, WithinHosts
 from pytest_loadtest.observe.telemetry import Telemetry
 from pytest_loadtest.pipeline.run_file import RunClock
@@ -98,6 +99,18 @@ def test_results_note_how_far_clocks_matter(
         }
     )
     jsonschema.validate(as_json(document), results_schema())
+
+
+def test_a_run_that_sends_nothing_has_no_note_about_latencies_between_hosts(
+    tmp_path: Path,
+) -> None:
+    profile = profiles.loads(LEAST, "p.yaml")
+    made = samples(profile, tmp_path)
+    clocks = (HostTime(host="h1", error=6 * MS, round_trip=MS, holds=True),)
+    assert clock_notes(replace(made.measurements, clocks=clocks), made.run, profile)
+    counts = replace(made.measurements.counts, offered=0)
+    only_receives = replace(made.measurements, clocks=clocks, counts=counts)
+    assert clock_notes(only_receives, made.run, profile) == ()
 
 
 @pytest.mark.parametrize(

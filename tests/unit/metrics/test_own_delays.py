@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from pytest_loadtest.metrics.expected import Expected
-from pytest_loadtest.metrics.own_delays import of_acknowledgements, of_copies, of_sends
+from pytest_loadtest.metrics.own_delays import (
+    of_acknowledgements,
+    of_copies,
+    of_sends,
+    parts_of_copies,
+)
 from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.values.quantities import MILLISECOND as MS
 from pytest_loadtest.values.quantities import SECOND
@@ -99,6 +104,18 @@ def test_both_sides_in_one_process_are_one_delay() -> None:
         stream=[0, 0], intended=[1200, 1200], received=[2005, 4000], worker=[0, 0], lag=[-1, -1]
     )
     assert (of_copies(copies, run) // MS).tolist() == [805, 800]
+
+
+def test_what_passed_before_the_target_is_apart_from_what_passed_after_it() -> None:
+    """Due in its sender's pause, and received in its consumer's, or after it."""
+    run = plan(paused((1000, 1500)), paused((1600, 1700)))
+    copies = rows(
+        stream=[0, 0], intended=[1100, 1100], received=[1701, 3000], worker=[1, 1], lag=[-1, -1]
+    )
+    before, after = parts_of_copies(copies, run)
+    assert (before // MS).tolist() == [400, 400]
+    assert (after // MS).tolist() == [100, 0]
+    assert (of_copies(copies, run) // MS).tolist() == [500, 400]
 
 
 def test_the_delay_of_a_delayed_message_is_not_excused() -> None:

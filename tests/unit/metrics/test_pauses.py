@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.clocks import ClockLine, Correction
@@ -64,6 +64,22 @@ def test_a_later_short_pause_does_not_hide_a_stall() -> None:
     assert waited(pauses((1000, 2000), (2010, 2015)), 2100, 900) == 1000
 
 
+@pytest.mark.parametrize(
+    ("later", "at", "lag", "part"),
+    [
+        ((1030, 2000), 1100, 0, 1000),  # stamped by the kernel within the later one
+        ((1030, 2000), 1100, -1, 1000),
+        ((1300, 1800), 1900, -1, 1000),  # after both, of which the first has the longer effect
+        ((1300, 1800), 2100, -1, 500),
+        ((1300, 1800), 2400, -1, 0),
+    ],
+)
+def test_a_later_stall_does_not_hide_an_earlier_one(
+    later: tuple[int, int], at: int, lag: int, part: int
+) -> None:
+    assert waited(pauses((0, 1000), later), at, 50, lag) == part
+
+
 def test_threads_of_a_client_that_went_on_were_not_delayed() -> None:
     """The loop stood still for a second, and its client took something every 20 ms."""
     begin, end = np.array([1000 * MS]), np.array([2000 * MS])
@@ -91,6 +107,26 @@ def test_a_part_is_never_more_than_the_pauses_or_the_time_itself(
     assert not part or any(
         at <= 2 * end - begin or at <= end + SHORTEST // MS for begin, end in begun
     )
+
+
+@given(
+    gaps=spans,
+    more=st.integers(0, 7),
+    at=st.integers(0, 6000),
+    took=st.integers(0, 3000),
+    lag=st.integers(-1, 1000),
+)
+def test_one_more_pause_excuses_no_less_of_what_came_outside_of_it(
+    gaps: list[tuple[int, int]], more: int, at: int, took: int, lag: int
+) -> None:
+    edges = np.cumsum(np.array(gaps).ravel()).reshape(-1, 2)
+    more %= len(edges)
+    begin, end = edges[more]
+    assume(len(edges) > 1 and not begin < at <= end)
+    all_pauses = [(int(begin), int(end)) for begin, end in edges]
+    others = all_pauses[:more] + all_pauses[more + 1 :]
+    known = waited(pauses(*others), at, at - took, lag)
+    assert waited(pauses(*all_pauses), at, at - took, lag) >= known
 
 
 def test_a_manifests_pauses_are_read_with_the_correction_of_the_clock() -> None:

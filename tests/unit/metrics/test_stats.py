@@ -16,6 +16,7 @@ from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.expected import Expected, Recorded, WorkerEvidence
 from pytest_loadtest.metrics.histogram import histogram
 from pytest_loadtest.metrics.measurements import Counts, Lost, Measurements
+from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
@@ -716,3 +717,30 @@ def test_of_a_service_that_chooses_nothing_is_known_to_be_lost() -> None:
     assert (found.topics[0].lost, found.lost) == (None, ())
     assert found.never_came("end_to_end") == 0
     assert found.series.missing is None
+
+
+def test_a_late_send_excuses_no_spread_of_a_broadcast() -> None:
+    """It delays all copies alike: a spread is excused by what the consumers' worker waited."""
+    none = np.zeros(0, np.int64)
+    at = START + np.array([0]) * MILLISECOND
+    sender = Pauses(
+        begin=none, end=none, since=none, until=none, exact=True, due=at, sent=at + SECOND
+    )
+    until = START + np.array([1500]) * MILLISECOND
+    since = until - 300 * MILLISECOND
+    stalled = Pauses(begin=since, end=until, since=since, until=until, exact=False)
+    idle = Pauses(begin=none, end=none, since=none, until=none, exact=False)
+    arrived = np.full(64, START + 1010 * MILLISECOND)
+    arrived[-1] = START + 1501 * MILLISECOND
+    out = sent(1, sent=START + SECOND, acked=START + 1005 * MILLISECOND)
+    out["worker"] = np.zeros(1, np.int64)
+    got = received(*[0] * 64, subscription=np.arange(64), received=arrived, lag=-1)
+    got["worker"] = np.ones(64, np.int64)
+    for consumer, spread in ((idle, None), (stalled, 191)):
+        plan = run(1, subscriptions=64, broadcasts=True, workers=("gw0", "gw1"))
+        plan = replace(plan, pauses=(sender, consumer), stream_workers=np.zeros(1, np.int64))
+        latencies = measured(out, got, plan).latencies
+        assert latencies["spread"].maximum == 491 * MILLISECOND
+        assert "completion_without_own" in latencies
+        without = latencies.get("spread_without_own")
+        assert (without and without.maximum // MILLISECOND) == spread
