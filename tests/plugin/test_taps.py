@@ -242,7 +242,8 @@ def test_a_tap_on_pulsar_leaves_no_subscription(on_pulsar: Session, client: str)
     test = f"test_taps.py::test_tap_{client}"
     assert on_pulsar.ending(test) == set(), on_pulsar.finished.out
     parts = parts_of(on_pulsar.finished, test)
-    assert parts["afterTap"]["mean"] >= 25 * MILLISECOND
+    # A broker that has just started may deliver to the tap after the service has begun to wait.
+    assert parts["pastTap"]["mean"] >= 25 * MILLISECOND
 
 
 WAITS = """\
