@@ -53,8 +53,7 @@ worker. The kinds are, with the rows that have one:
 own delays explain. The values with such a part are counted again: ``…_with_own`` as they are,
 ``…_without_own`` less that part (``publish``, ``send_delay``, ``end_to_end``, ``lateness`` of what
 was not early). In ``completion`` each copy comes earlier by its part, in ``spread`` by the part
-after the target; what is ahead there is the earliest copy as it came. ``delivery_gap`` is that of
-all
+after the target; what is ahead there is the earliest copy as it came. ``delivery_gap`` is of all
 first copies, and again with each copy earlier by its part, if some worker stalled or it is bounded.
 
 **Parts.** A message's topic and size bucket are the same in its sent row and in all its copies;
