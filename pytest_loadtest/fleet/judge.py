@@ -125,10 +125,7 @@ def conclude_run(
     )
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
-    gates = profile.slo.gates
-    if profile.peak_search and results.peak is None:
-        gates = ()  # The search is compared, not each of its steps.
-    results, findings = compare_with_baseline(results, gates, earlier)
+    results, findings = compare_with_baseline(results, _gates(profile, results), earlier)
     verdict = with_findings(verdict, findings)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
@@ -152,6 +149,12 @@ def conclude_run(
         aborted=None if run.aborted is None else run.aborted.reason,
     )
     return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results
+
+
+def _gates(profile: Profile, results: RunDocument) -> Sequence[Objective]:
+    """Return the bounds on regression; none for a step of a search, which is compared whole."""
+    is_step = profile.peak_search and results.peak is None
+    return () if is_step else profile.slo.gates
 
 
 def _whole_verdict(
