@@ -108,8 +108,7 @@ def test_a_split_moves_load_to_the_second_broker(load, record_property):
     assert split.made == split.wanted
     assert max(before) == 1.0
     assert result.loss == result.out_of_order == 0
-    # A half each in the long run. A broker that catches up after the move has more for a while.
-    assert max(after) < 0.8
+    assert 0.4 < max(after) < 0.7
 
 
 def move(load, bundle, url):

@@ -229,7 +229,8 @@ def write_on_pulsar(project: Project) -> list[str]:
         driver = f"driver: {{name: pulsar, client: {client}}}"
         name = f"tap_{client}"
         write(project, name, f"{client}-orders-{{topic}}", f"{client}-confirmed-{{topic}}", driver)
-        command = ("pulsar", "--url", "{url}", "--prefix", f"{client}-", "--wait", "0.025")
+        # Pulsar may deliver an order to the tap some ten milliseconds after the service has it.
+        command = ("pulsar", "--url", "{url}", "--prefix", f"{client}-", "--wait", "0.5")
         test = TEST.format(name=name, service=SERVICE, options=command) + LEFT.lstrip("\n")
         tests.append(test.replace("(load, ", "(load, load_target, "))
     project.write("test_taps.py", "".join(tests))
@@ -242,8 +243,7 @@ def test_a_tap_on_pulsar_leaves_no_subscription(on_pulsar: Session, client: str)
     test = f"test_taps.py::test_tap_{client}"
     assert on_pulsar.ending(test) == set(), on_pulsar.finished.out
     parts = parts_of(on_pulsar.finished, test)
-    # A broker that has just started may deliver to the tap after the service has begun to wait.
-    assert parts["pastTap"]["mean"] >= 25 * MILLISECOND
+    assert parts["afterTap"]["mean"] >= 25 * MILLISECOND
 
 
 WAITS = """\
