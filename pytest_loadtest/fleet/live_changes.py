@@ -71,10 +71,10 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     in_bytes = workload.plan.profile.in_bytes
     # A rate of 0 is the same in both units.
     if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
-        unit, example = ("bytes", "10MB/s") if in_bytes else ("messages", "5000/s")
-        raise UsageError(
-            f"load.set_rate: the profile's rate is in {unit}: write {unit}, as in {example}"
-        )
+        unit = "messages: write messages, as in 5000/s"
+        if in_bytes:
+            unit = "bytes: write bytes, as in 10MB/s"
+        raise UsageError(f"load.set_rate: the profile's rate is in {unit}")
     if kind == "distribution":
         if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
             raise UsageError(

@@ -156,8 +156,9 @@ RUNS = {
 
 
 ON_SPARK = ("one of everything", "windows of broadcasts")
-MORE_ON_SPARK = ("random delays", "a plan with stages")
 """Shapes that a real session counts too: its rows, its shuffles and its broadcasts."""
+MORE_ON_SPARK = ("random delays", "a plan with stages")
+"""The same, by slow tests."""
 IN_PROCESS = "in process"
 
 
