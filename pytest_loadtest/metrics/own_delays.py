@@ -71,7 +71,7 @@ def of_copies(
     """Return the part of the time from ``due`` to each copy that the generator's own delays
     explain, ns.
 
-    :param due: ns; None: the intended times.
+    :param due: ns; None: the intended times, or those until which delayed messages were kept.
     """
     before, after = parts_of_copies(copies, run, due)
     return before + after
@@ -86,6 +86,11 @@ def parts_of_copies(
         return after, after
     if due is None:
         due = copies["intended"]
+        if run.delays is not None:
+            # The target keeps a delayed message until it is due, whenever it was sent. One that
+            # came earlier was not kept.
+            late = run.lateness(copies)
+            due = np.where(late < 0, due, copies["received"] - late)
     # A message that was sent late could not come earlier; one that came had been sent.
     sent = np.minimum(copies["intended"] + _before_target(copies, run), copies["received"])
     floor = np.maximum(due, sent)

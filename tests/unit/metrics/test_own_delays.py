@@ -4,12 +4,15 @@ copy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pytest_loadtest.message.due import Delays
 from pytest_loadtest.metrics.expected import Expected
 from pytest_loadtest.metrics.own_delays import (
+    gap_times_without_own,
     of_acknowledgements,
     of_copies,
     of_sends,
@@ -126,6 +129,23 @@ def test_the_delay_of_a_delayed_message_is_not_excused() -> None:
     )
     due = np.array([6100, 3000]) * MS
     assert (of_copies(copies, run, due) // MS).tolist() == [201, 0]
+
+
+def test_a_late_send_that_ends_before_a_message_is_due_delays_nothing() -> None:
+    """The broker keeps a delayed message until then; one that comes earlier was not kept."""
+    delays = Delays(seed=1, least=2000, most=2000, start=0, wall=0)
+    run = replace(plan(paused((1000, 1500)), paused((3000, 3300))), delays=delays)
+    copies = rows(
+        stream=[0, 0, 0],
+        seq=[0, 1, 2],
+        intended=[1100, 1200, 1100],
+        received=[3105, 3301, 2500],
+        worker=[0, 1, 0],
+        lag=[-1, -1, -1],
+    )
+    assert (of_copies(copies, run) // MS).tolist() == [0, 101, 400]
+    gaps = gap_times_without_own(copies, run)
+    assert (gaps // MS).tolist() == [3105, 3200, 2100]
 
 
 def test_an_acknowledgement_in_a_stall_is_late_by_the_stall() -> None:
