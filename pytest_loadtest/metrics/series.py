@@ -123,8 +123,8 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
     return [*np.clip(middles, latency.min(), highest).tolist(), float(highest)]
 
 
-# After this time without a slow message, ns, a stream has recovered: a later slow message has
-# another cause.
+# A slow message that was due more than this time, ns, after all earlier slow ones of its stream had
+# come has another cause: the stream had recovered. Silence alone is no recovery, as of an outage.
 QUIET: Final = SECOND
 
 
@@ -133,7 +133,8 @@ class Recovery:
     """The recovery of a load after a disturbance of its target; times in ns.
 
     :param pause: the longest time of a stream without an answer, from the disturbance on; None if
-        no message was answered after it.
+        no message was answered after it, or if a stream had no answer to its last messages, and
+        none for longer than that: the end of its pause is unknown.
     :param recovered: the time from the disturbance until the arrival of the last message that was
         slower than all before it, in the stream that took longest; 0 without such a message. None
         if nothing had arrived before, so that the usual latency is unknown.
@@ -144,15 +145,19 @@ class Recovery:
 
 
 def recovery(
-    at: int, answered: tuple[Column, Column], arrived: tuple[Column, Column, Column]
+    at: int,
+    due: tuple[Column, Column],
+    answered: tuple[Column, Column],
+    arrived: tuple[Column, Column, Column],
 ) -> Recovery:
     """Return the recovery after a disturbance.
 
     :param at: its instant, ns.
+    :param due: stream and ``intended`` of every message.
     :param answered: stream and ``acked`` of every answer.
     :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
     """
-    pause = _pause(at, *answered)
+    pause = _pause(at, due, *answered)
     stream, intended, received = arrived
     latency = received - intended
     after = received >= at
@@ -165,8 +170,8 @@ def recovery(
     slow = after & (latency > latency[~after].max())
     recovered = at
     for number in np.unique(stream[slow]):
-        slow_times = np.sort(received[slow & (stream == number)])
-        recovered = max(recovered, _end(slow_times))
+        of_stream = slow & (stream == number)
+        recovered = max(recovered, _end(intended[of_stream], received[of_stream]))
     return Recovery(pause, recovered - at)
 
 
@@ -202,13 +207,17 @@ def is_first(
     return mask
 
 
-def _end(times: Column) -> int:
+def _end(intended: Column, received: Column) -> int:
     """Return the end of the first group of slow messages."""
-    # The first gap longer than QUIET ends the group; the last message always does.
-    return int(times[np.append(np.diff(times) > QUIET, True).argmax()])
+    order = np.argsort(received)
+    times = received[order]
+    # The earliest intended time of what came later: 1 and 3 of the intended times 2, 1, 3.
+    later = np.minimum.accumulate(intended[order][:0:-1])[::-1]
+    # The first message before such a quiet time ends the group; the last message always does.
+    return int(times[np.append(later - times[:-1] > QUIET, True).argmax()])
 
 
-def _pause(at: int, stream: Column, acked: Column) -> int | None:
+def _pause(at: int, due: tuple[Column, Column], stream: Column, acked: Column) -> int | None:
     """Return the longest time between two answers of a stream, the second of which came after
     ``at``.
     """
@@ -217,4 +226,12 @@ def _pause(at: int, stream: Column, acked: Column) -> int | None:
     # Differences across the boundary of two streams are no gaps.
     same_stream = np.diff(stream[order]) == 0
     gaps = np.diff(times)[same_stream & (times[1:] >= at)]
-    return int(gaps.max()) if len(gaps) else None
+    if not len(gaps):
+        return None
+
+    due_stream, intended = due
+    last_answer = np.full(int(due_stream.max()) + 1, at)
+    np.maximum.at(last_answer, stream, acked)
+    unanswered = intended - last_answer[due_stream]
+    longest = int(gaps.max())
+    return None if unanswered.max(initial=0) > longest else longest

@@ -25,7 +25,7 @@ EVEN = np.arange(0, 20 * SECOND, 100 * MILLISECOND)
 def test_a_series_without_a_fault_has_its_usual_pause() -> None:
     """The longest time between two answers is the usual one."""
     zeros = np.zeros(len(EVEN), np.int64)
-    found = recovery(AT, (zeros, EVEN), (zeros, EVEN, EVEN + MILLISECOND))
+    found = recovery(AT, (zeros, EVEN), (zeros, EVEN), (zeros, EVEN, EVEN + MILLISECOND))
     assert found == Recovery(100 * MILLISECOND, 0)
 
 
@@ -34,7 +34,7 @@ def test_the_pause_is_that_of_the_worst_stream() -> None:
     before does.
     """
     answered = streams(0, 1, 0, 1, 0, 0), column(13, 10.5, 9, 9.5, 1, 13.5)
-    found = recovery(AT, answered, (streams(0), column(1), column(1.1)))
+    found = recovery(AT, answered, answered, (streams(0), column(1), column(1.1)))
     assert found.pause == 4 * SECOND
 
 
@@ -43,7 +43,56 @@ def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> Non
     stream = streams(0, 0, 0, 0, 1, 0)
     intended, received = column(1, 9, 9.9, 10, 11, 17), column(1.2, 9.1, 12, 12.5, 14, 19)
     assert QUIET == SECOND
-    assert recovery(AT, (stream, received), (stream, intended, received)).recovered == 4 * SECOND
+    found = recovery(AT, (stream, intended), (stream, received), (stream, intended, received))
+    assert found.recovered == 4 * SECOND
+
+
+def outage(*, until: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """Return intended times and arrivals: what is due in an outage from ``AT`` comes at its end."""
+    received = EVEN + 5 * MILLISECOND
+    held = (EVEN >= AT) & (until > EVEN)
+    received[held] = until + np.arange(held.sum())
+    return EVEN, received
+
+
+def test_silence_in_an_outage_is_no_recovery() -> None:
+    """A slow message was in flight at the disturbance; nothing came for six seconds after it."""
+    intended, received = outage(until=16 * SECOND)
+    received[intended == AT - 100 * MILLISECOND] = AT + 30 * MILLISECOND
+    zeros = np.zeros(len(intended), np.int64)
+    found = recovery(AT, (zeros, intended), (zeros, received), (zeros, intended, received))
+    assert found.recovered == 6 * SECOND + 59
+
+
+def test_a_slow_message_that_overtook_another_does_not_end_the_recovery() -> None:
+    """The one sent at 10 s came last, after one of a later cause."""
+    stream = streams(0, 0, 0, 0)
+    intended, received = column(1, 9.9, 14, 10), column(1.2, 11, 15, 16)
+    found = recovery(AT, (stream, intended), (stream, received), (stream, intended, received))
+    assert found.recovered == 6 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("last", "pause"), [(9, None), (10.1, None), (19.7, None), (19.8, 110), (19.9, 110)]
+)
+def test_the_pause_of_a_stream_that_is_not_answered_again_is_unknown(
+    last: float, pause: int | None
+) -> None:
+    """It has no end. Without an answer to its last message alone it is no longer than another."""
+    zeros = np.zeros(len(EVEN), np.int64)
+    answers = EVEN + np.where(EVEN == 15 * SECOND, 15, 5) * MILLISECOND
+    got_answer = round(last * SECOND) >= EVEN
+    due = np.append(zeros, zeros + 1), np.append(EVEN, EVEN)
+    answered = np.append(zeros, zeros[got_answer] + 1), np.append(answers, answers[got_answer])
+    found = recovery(AT, due, answered, (zeros, EVEN, answers))
+    assert found.pause == (None if pause is None else pause * MILLISECOND)
+
+
+def test_the_pause_of_a_stream_that_was_never_answered_is_unknown() -> None:
+    zeros = np.zeros(len(EVEN), np.int64)
+    due = np.append(zeros, zeros + 1), np.append(EVEN, EVEN)
+    found = recovery(AT, due, (zeros, EVEN), (zeros, EVEN, EVEN))
+    assert found.pause is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +101,8 @@ def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> Non
 def test_unknown_is_not_zero(received: np.ndarray) -> None:  # type: ignore[type-arg]
     """Without anything before nobody knows what is slow, without answers nobody knows of a pause."""
     stream = np.arange(len(received))
-    assert recovery(AT, (stream, received), (stream, received, received)) == Recovery(None, None)
+    both = (stream, received)
+    assert recovery(AT, both, both, (*both, received)) == Recovery(None, None)
 
 
 def test_what_came_before_the_restart_and_again_after_it_is_not_slow() -> None:
