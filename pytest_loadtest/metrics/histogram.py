@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +136,9 @@ class Histogram:
 
 def rank(p: float, n: int) -> int:
     """Return the rank of a percentile among ``n`` values, counted from 1: ⌈p·n⌉."""
-    # Float error must not lift a product that is whole in decimals to the next rank: 99.9 % of 1000
-    # is 999.
-    return max(1, math.ceil(p / 100 * n - 1e-9))
+    # In twelve decimal digits, since float error would lift a whole product to the next rank: 99.9
+    # % of 10**8 is 99 900 000.
+    return max(1, math.ceil(Fraction(f"{p:.12g}") * n / 100))
 
 
 def _middle(index: int) -> int:

@@ -19,6 +19,7 @@ from pytest_loadtest.metrics.histogram import (
     merge,
     midpoint,
     of_document,
+    rank,
 )
 
 EDGES = [
@@ -101,6 +102,24 @@ def test_merged_parts_equal_the_histogram_of_the_whole(parts: list[list[int]]) -
         whole.total,
         whole.negative,
     )
+
+
+@pytest.mark.parametrize(
+    ("p", "n", "expected"),
+    [
+        (99.9, 1000, 999),
+        (99.9, 10**8, 99_900_000),
+        (99.9, 10**8 + 1, 99_900_001),
+        (99.99, 10**12, 999_900_000_000),
+        (100 * (1 - 1 / 10**5), 10**8, 99_999_000),  # computed: 99.99900000000001
+        (50, 3, 2),
+        (0.001, 10, 1),
+        (100, 7, 7),
+    ],
+)
+def test_a_rank_is_exact_in_decimals(p: float, n: int, expected: int) -> None:
+    """At any size of a run, a product that is whole in decimals is the rank."""
+    assert rank(p, n) == expected
 
 
 def test_a_histogram_goes_through_json() -> None:
