@@ -83,8 +83,8 @@ def _uncounted(counts: Counts, fan_out: int) -> int:
     assert counts.lost is not None, "a service that chooses has no backlog"
     first_of_acked = counts.acked * fan_out - counts.lost
     first_of_others = max(counts.received - first_of_acked, 0)
-    foreign = counts.foreign or 0
-    return first_of_others + counts.duplicates + counts.corrupt + foreign
+    further = (counts.duplicates, counts.corrupt, counts.foreign)
+    return first_of_others + sum(count or 0 for count in further)
 
 
 def given_up(messages: int, left: int | None) -> float | None:

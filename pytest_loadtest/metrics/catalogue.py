@@ -367,8 +367,8 @@ COUNTS: Final = (
         meaning="acked, and not received by a subscription that should have it",
     ),
     CountRow(
-        attribute="duplicates", key="duplicates", label="duplicates", meaning="copies beyond the first of a delivery", inbound=True,
-        exported=True,
+        attribute="duplicates", key="duplicates", label="duplicates", inbound=True, optional=True, exported=True,
+        meaning="copies beyond the first of a delivery"
     ),
     CountRow(
         attribute="duplicates_of_resent", key="duplicatesOfResent", label="duplicates of resent messages", inbound=True, part=True,
@@ -386,10 +386,13 @@ COUNTS: Final = (
         attribute="foreign", key="foreign", label="foreign", inbound=True, optional=True, exported=True,
         meaning="messages of another run; null in a stage, where it is unknown",
     ),
-    CountRow(attribute="corrupt", key="corrupt", label="corrupt", meaning="damaged on the way", inbound=True, exported=True),
+    CountRow(
+        attribute="corrupt", key="corrupt", label="corrupt", inbound=True, optional=True, exported=True,
+        meaning="damaged on the way",
+    ),
     CountRow(
         attribute="corrupt_heads", key="corruptHeads", label="corrupt heads", meaning="with a damaged head, at any time of the run",
-        inbound=True, part=True,
+        inbound=True, part=True, optional=True,
     ),
 )  # fmt: skip
 

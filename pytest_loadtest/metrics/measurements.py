@@ -46,7 +46,8 @@ class Counts:
     = received_acked + lost. ``sent_in_time`` messages were sent before the measured phase ended.
     ``received`` counts first copies; through a service with several outputs for each message, as
     many copies of it as are due. ``lost`` is None if the service chooses which messages have an
-    output. The client sent ``resent`` messages again after a
+    output. If others send, ``received`` has all that came, and what an envelope would show is None:
+    lost, duplicates, foreign, corrupt. The client sent ``resent`` messages again after a
     lost connection; ``duplicates_of_resent`` duplicates are copies of those messages.
     ``out_of_order`` is None if order is not applicable; ``foreign`` is None in a stage, because the
     time of foreign messages is unknown. ``corrupt_heads`` of the corrupt messages had a damaged
@@ -65,14 +66,14 @@ class Counts:
     received: int
     received_in_time: int
     lost: int | None
-    duplicates: int
+    duplicates: int | None
     out_of_order: int | None
     foreign: int | None
-    corrupt: int
+    corrupt: int | None
     resent: int = 0
     duplicates_of_resent: int = 0
     out_of_due_order: int | None = None
-    corrupt_heads: int = 0
+    corrupt_heads: int | None = 0
 
 
 @record

@@ -64,7 +64,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
     loads each topic once. On a shared cluster, a topic that was unloaded and loaded again is
     detected only if the broker reports the load time of each topic.
     """
-    copies = counts.received + counts.duplicates
+    copies = counts.received + (counts.duplicates or 0)
     for column, metric, did, ours, we in (
         (
             "sys.totalIn",

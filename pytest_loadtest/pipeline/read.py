@@ -461,7 +461,7 @@ def _senders(place: str, manifests: Mapping[str, Any]) -> dict[str, Streams]:
 def measure_arrivals(run_dir: Path) -> Measurements:
     """Measure a run that sends nothing: the arrivals that workers counted by second.
 
-    Latency, loss and order are unknown.
+    Envelopes are not read, so latency, loss, second copies, order and damage are unknown.
 
     :raises NoData: the folder is incomplete; names worker or file.
     """
@@ -495,11 +495,12 @@ def measure_arrivals(run_dir: Path) -> Measurements:
             unknown=0,
             received=total,
             received_in_time=total,
-            lost=0,
-            duplicates=0,
+            lost=None,
+            duplicates=None,
             out_of_order=None,
-            foreign=folder.recorded.foreign,
-            corrupt=0,
+            foreign=None,
+            corrupt=None,
+            corrupt_heads=None,
         ),
         bytes_sent=0,
         blocked=0,

@@ -141,8 +141,9 @@ def _rates(measured: MeasurementsSection) -> dict[str, list[float | None]]:
         fields["publishErrorRate"].append(None if unacknowledged else 0.0)
         fields["consumeRate"].append(received / length)
         # The backlog is unknown if there are duplicates: arrivals by second do not distinguish
-        # first copies from duplicates. It is also unknown if a service chooses what it sends.
-        unknown = duplicates or measured.answered is not None
+        # first copies from duplicates. It is also unknown if a service chooses what it sends, or
+        # others send.
+        unknown = duplicates != 0 or measured.answered is not None
         fields["backlog"].append(None if unknown else max(waiting, 0))
     return fields
 

@@ -381,6 +381,9 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
         return
+    if counts["duplicates"] is None:
+        yield f"  in         {_listed(counts, ('received',))}; the rest is unknown: others send"
+        return
     due = f"{exact(measured.count('acked') * measured.fan_out)} due"
     if measured.answered is not None:
         due = f"{exact(measured.answered)} of {due} at most (percentiles are of those that came)"

@@ -321,7 +321,8 @@ def _throughput(objective: Objective, measurements: Measurements) -> Observation
 def _count(objective: Objective, measurements: Measurements) -> Observation:
     count, base, noun = _tally(objective.metric, measurements)
     if count is None:
-        return Observation(None, 0, OBJECTIVES[objective.metric].absent)
+        absent = OBJECTIVES[objective.metric].absent
+        return Observation(None, 0, NOT_DUE if sends_nothing(measurements) else absent)
     if objective.metric == "duplicates" and objective.implicit:
         count -= excused(measurements)
         if not count and measurements.forgotten is None and measurements.counts.duplicates:
@@ -335,9 +336,8 @@ def _count(objective: Objective, measurements: Measurements) -> Observation:
 
 
 def _tally(metric: str, measurements: Measurements) -> tuple[int | None, int, str]:
-    """Return a metric's count, the number it is a share of, and what that counts.
-
-    A message without an answer counts as failed.
+    """Return a metric's count, the number it is a share of, and what that counts; a message without
+    an answer counts as failed.
     """
     counts = measurements.counts
     sending = {

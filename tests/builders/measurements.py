@@ -78,6 +78,13 @@ def made_counts(**changed: Any) -> Counts:
     return Counts(**{**every, **none, **changed})
 
 
+OTHERS_SEND = {
+    **dict.fromkeys(("offered", "sent", "sent_in_time", "acked"), 0),
+    **dict.fromkeys(("lost", "duplicates", "out_of_order", "foreign", "corrupt", "corrupt_heads")),
+}
+"""The changes of counts for a run that only receives: it reads no envelope."""
+
+
 def made_series(seconds: int = 10) -> Series:
     """Return even rates with one slow second, and one second without arrivals."""
     rate = np.full(seconds, 10_000)

@@ -34,12 +34,14 @@ def make_folder(tmp_path: Path, *counts: Any) -> Path:
 
 
 def test_the_workers_counts_add_up(tmp_path: Path) -> None:
-    """Counts are added by second; what was not measured has no number."""
+    """Counts are added by second; what was not measured has no number, since no envelope is read."""
     measured = read.measure_arrivals(make_folder(tmp_path, {"0": 300, "1": 20}, {"1": 5}))
     assert measured.series.received.tolist() == [300, 25]
     assert measured.counts.received == measured.counts.received_in_time == 325
     assert measured.latencies == {} and measured.counts.out_of_order is None
     assert np.isnan(measured.series.end_to_end_p50).all()
+    for name in ("lost", "duplicates", "foreign", "corrupt", "corrupt_heads"):
+        assert getattr(measured.counts, name) is None
 
 
 def test_a_clock_that_was_set_while_load_ran_is_known(tmp_path: Path) -> None:

@@ -163,10 +163,12 @@ def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:
     if checked is not None:
         caption += f"; corrupt: only {checked} were checked"
     deliveries = None
-    if measured.subscriptions:
-        deliveries = measured.count("acked") * measured.fan_out
-    else:
+    if not measured.subscriptions:
         caption += "; nothing subscribes in this run"
+    elif measured.counts["duplicates"] is None:
+        caption += "; others send"
+    else:
+        deliveries = measured.count("acked") * measured.fan_out
     due = "deliveries: acked × subscriptions"
     if measured.outputs > 1:
         due += f" × {measured.outputs} outputs"

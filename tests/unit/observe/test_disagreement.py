@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from builders.measurements import made_counts
+from builders.measurements import OTHERS_SEND, made_counts
 
 from pytest_loadtest.observe.disagreement import Disagreement, disagreement
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
@@ -38,6 +38,11 @@ def test_more_missing_messages_than_drops_is_no_contradiction(
 ) -> None:
     """Messages lost with a connection are no drops; unacknowledged ones may be drops."""
     assert disagreement(counted(1000, 1150), made_counts(**counts), subscriptions) is None
+
+
+def test_drops_are_not_compared_with_a_loss_that_nobody_counted() -> None:
+    """A run that only receives does not know what others lost."""
+    assert disagreement(counted(1000, 1150), made_counts(**OTHERS_SEND), 1) is None
 
 
 @pytest.mark.parametrize("dropped", [(), (7,), (math.nan, math.nan), (900, 3, 1150)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from builders.comparisons import comparisons
 from builders.documents import document
-from builders.measurements import MS, lateness, spread
+from builders.measurements import MS, OTHERS_SEND, lateness, spread
 from builders.report import of_each_outcome
 from builders.results import run, shown
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -83,6 +83,14 @@ RUNS = {
     ),
     "nothing subscribes": document(
         subscriptions=0, end_to_end=None, counts={"received": 0, "received_in_time": 0}
+    ),
+    "others send": document(
+        rate=0.0,
+        end_to_end=None,
+        publish=None,
+        send_delay=None,
+        own_send_delay=None,
+        counts=OTHERS_SEND,
     ),
     "connections": CONNECTIONS,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from builders.documents import FACTS, document
-from builders.measurements import MS, histogram, made_series, spread
+from builders.measurements import MS, OTHERS_SEND, histogram, made_series, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +125,10 @@ def test_backlog_counts_over_all_subscriptions() -> None:
     found = result(duration=20_000 * MS, subscriptions=3, series=slow, counts={"received": 100_000})
     assert found["backlog"] == [10_000, 20_000]
     assert result(duration=20_000 * MS, series=slow)["backlog"] == [0, 0]
+
+
+def test_the_backlog_of_what_others_send_is_unknown() -> None:
+    assert result(duration=20_000 * MS, counts=OTHERS_SEND)["backlog"] == [None, None]
 
 
 def test_values_unknown_by_sample_are_null() -> None:

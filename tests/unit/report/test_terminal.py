@@ -19,7 +19,15 @@ from builders.documents import (
     document,
     stage,
 )
-from builders.measurements import Limits, lateness, made, made_bucket, made_series, spread
+from builders.measurements import (
+    OTHERS_SEND,
+    Limits,
+    lateness,
+    made,
+    made_bucket,
+    made_series,
+    spread,
+)
 from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
@@ -256,6 +264,12 @@ def test_received_messages_are_not_applicable_without_consumers() -> None:
     found = summary_lines(document({"publishLatency": {"p99": "1s"}}, **run))
     assert starting(found, "in ") == "  in         not applicable: nothing subscribes in this run"
     assert "delivered nowhere (nothing subscribes)" in starting(found, "rate")
+
+
+def test_a_run_that_only_receives_shows_no_count_that_nobody_made() -> None:
+    found = summary_lines(document(rate=0.0, end_to_end=None, counts=OTHERS_SEND))
+    expected = "  in         received 100 000; the rest is unknown: others send"
+    assert starting(found, "in ") == expected
 
 
 def test_a_fan_out_has_the_rate_out_of_the_target() -> None:

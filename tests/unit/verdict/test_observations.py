@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from builders.measurements import MS, made, made_bucket, spread
+from builders.measurements import MS, OTHERS_SEND, made, made_bucket, spread
 from builders.objectives import parse_slo
 
 from pytest_loadtest.metrics.measurements import ENVELOPES, Backlog, Measurements
@@ -76,6 +76,8 @@ def test_a_count_is_a_share_of_messages_or_deliveries(
         ({"throughput": "99%"}, {"counts": {"offered": 0}}, "nothing was offered"),
         ({"sent": "99%"}, {"counts": {"offered": 0}}, "nothing was offered"),
         ({"loss": 0}, {"counts": {"acked": 0}}, "nothing was acknowledged, so no delivery was due"),
+        ({"loss": 0}, {"counts": OTHERS_SEND, "rate": 0.0}, "nothing was acknowledged, so no delivery was due"),
+        ({"corrupt": 0}, {"counts": OTHERS_SEND, "rate": 0.0}, "nothing was acknowledged, so no delivery was due"),
         ({"loss": 0}, {"subscriptions": 0}, "not applicable: nothing subscribes in this run"),
         ({"outOfOrder": 0}, {"counts": {"out_of_order": None}}, "order is not applicable to this subscription type"),
         ({"foreign": 0}, {"counts": {"foreign": None}}, "it is unknown whether foreign messages arrived in this stage"),

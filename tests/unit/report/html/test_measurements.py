@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builders.documents import changed, document
-from builders.measurements import spread
+from builders.measurements import OTHERS_SEND, spread
 from builders.results import run, shown
 
 from pytest_loadtest.metrics.expected import Opening
@@ -62,6 +62,16 @@ def test_received_messages_are_not_applicable_without_subscriptions() -> None:
         "nowhere (nothing subscribes)",
     )
     assert "received" not in [line["label"] for line in found.charts["rates"]["series"]]
+
+
+def test_a_run_that_only_receives_shows_no_count_that_nobody_made() -> None:
+    found = shown(run(document(LOOSE, rate=0.0, end_to_end=None, counts=OTHERS_SEND)))
+    rows = {row[0]: row for row in found.rows}
+    assert rows["received"][1] == "100 000"
+    for label in ("due", "lost", "duplicates", "foreign", "corrupt", "corrupt heads"):
+        assert rows[label][1] == "not applicable"
+    assert "received of what others send" in found.reads
+    assert "lost 0" not in found.reads
 
 
 def test_a_run_with_connections_only_has_no_rates_and_messages() -> None:
