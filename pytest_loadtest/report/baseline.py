@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, differences
 from pytest_loadtest.report.document import read_document
-from pytest_loadtest.report.find_results import RESULTS, results_below
+from pytest_loadtest.report.find_results import RESULTS, results_below, session_and_attempt
 from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -101,15 +101,9 @@ def last_runs(documents: Iterable[RunDocument]) -> dict[Identity, RunDocument]:
         runs.setdefault(Path(document.results).parent, []).append(document)
     last = {}
     for name, runs in steps.items():
-        of_run = runs[max(runs, key=_session_and_attempt)]
+        of_run = runs[max(runs, key=session_and_attempt)]
         last[name] = max(_answers(of_run), key=_started)
     return last
-
-
-def _session_and_attempt(run: Path) -> tuple[str, int]:
-    """Return what sorts the folders ``SESSION/TEST/ATTEMPT/PROFILE`` of one test by time."""
-    *_, session, _, attempt, _ = ("", "", "", *run.parts)
-    return session, int(attempt) if attempt.isdecimal() else 0
 
 
 def baseline_at(path: Path, *, force: bool = False) -> Baseline:

@@ -71,8 +71,9 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
     for folder in folders:
         here = results_below(folder.resolve())
         if not here:
-            place = "a session's folder is .loadtest/SESSION"
-            raise UsageError(f"{folder}: no {RESULTS} here or below; {place}")
+            raise UsageError(
+                f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION"
+            )
         files |= dict.fromkeys(here)
     unreadable: list[str] = []
     by_workload: dict[Path, dict[str, RunDocument]] = {}
@@ -89,6 +90,15 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
 def _place(run: ReadRun) -> tuple[int, str, str, str]:
     document = run.document
     return OUTCOMES.index(run.outcome), document.started or "", run.session, document.test
+
+
+def session_and_attempt(workload: Path) -> tuple[str, int]:
+    """Return session and attempt of a folder ``SESSION/TEST/ATTEMPT/PROFILE``.
+
+    They sort the folders of one test by time.
+    """
+    *_, session, _, attempt, _ = ("", "", "", *workload.parts)
+    return session, int(attempt) if attempt.isdecimal() else 1
 
 
 def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
@@ -112,10 +122,5 @@ def _run(workload: Path, documents: dict[str, RunDocument]) -> ReadRun:
             # The step with the answer of a search.
             whole = document
             break
-    attempt = 1
-    if workload.parent.name.isdecimal():
-        attempt = int(workload.parent.name)
-    session = ""
-    if len(workload.parents) > 3:
-        session = workload.parents[2].name
+    session, attempt = session_and_attempt(workload)
     return ReadRun(session=session, attempt=attempt, document=whole, steps=steps)
