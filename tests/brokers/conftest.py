@@ -179,12 +179,14 @@ def pulsar_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers
 def omb_sessions(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, OmbSession]]:
-    """The sessions of all selected modules by name; each module's ``omb_sessions(kind, facts)`` returns files and options."""
+    """The sessions of all selected modules by name; each module's ``omb_sessions(kind, facts, names)`` returns files and options."""
     folder, sessions = tmp_path_factory.mktemp("omb"), dict[str, OmbSession]()
-    modules = {
-        item.module.__name__: item.module
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
+    selected = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    modules = {item.module.__name__: item.module for item in selected}
+    names = {
+        item.callspec.params["name"]
+        for item in selected
+        if "omb_sessions" in item.fixturenames and "name" in item.fixturenames
     }
     with ExitStack() as stack:
         for kind, there in (
@@ -204,7 +206,7 @@ def omb_sessions(
             for module in modules.values():
                 describe = getattr(module, "omb_sessions", None)
                 for name, (files, options) in (
-                    describe(kind, broker.facts) if describe else {}
+                    describe(kind, broker.facts, names) if describe else {}
                 ).items():
                     sessions[name] = OmbSession(folder / name, files, options, broker.facts)
                     stack.callback(sessions[name].end)

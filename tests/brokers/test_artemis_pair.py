@@ -48,7 +48,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[brokers.Broker]:
 
 # The broker that is active when the client of that row comes: a broker that was killed and returns becomes the backup.
 @pytest.mark.parametrize(
-    ("driver", "active"), [(NativeMqttDriver, 1), (PahoMqttDriver, 2)], ids=["native", "library"]
+    ("driver", "active"),
+    [
+        pytest.param(NativeMqttDriver, 1, id="native"),
+        pytest.param(PahoMqttDriver, 2, marks=pytest.mark.slow, id="library"),
+    ],
 )
 def test_no_message_is_lost_when_the_active_broker_is_killed(
     pair: brokers.Broker, driver: Any, active: int

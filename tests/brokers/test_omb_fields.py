@@ -138,7 +138,7 @@ def place(name: str) -> str:
 
 
 def omb_sessions(
-    kind: str, facts: brokers.BrokerFacts
+    kind: str, facts: brokers.BrokerFacts, _names: object
 ) -> dict[str, tuple[dict[str, str], list[str]]]:
     """Return the project's files and the session's options, after making the topics."""
     if kind != "pulsar":

@@ -17,6 +17,8 @@ from pytest_loadtest.brokers import java
 from pytest_loadtest.drivers.mqtt import mosquitto
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_loadtest import brokers
 
     from .conftest import OmbSession
@@ -35,6 +37,15 @@ PROFILES = Path(__file__).parents[2] / "profiles" / "omb"
 WORKLOADS: dict[str, dict[str, Any]] = {
     path.stem: yaml.safe_load(path.read_text()) for path in sorted(PROFILES.glob("*.yaml"))
 }
+OF_DRIVER = "100-topics-1-partition-1kb"
+"""The workload in which the driver file's effects are checked."""
+FIRST = (
+    "1-topic-16-partitions-1kb",
+    OF_DRIVER,
+    "backlog-1-topic-16-partitions-1kb",
+    "max-rate-1-topic-16-partitions-1kb",
+)
+"""One workload of each kind; the others have other numbers of partitions and sizes."""
 SCALE = 0.03
 TIMING = {
     "throughput",
@@ -55,7 +66,7 @@ from pathlib import Path
 
 import pytest
 
-PATHS = {{path.stem: str(path) for path in sorted(Path({str(PROFILES)!r}).glob("*.yaml"))}}
+PATHS = {{path.stem: str(path) for path in sorted(Path({str(PROFILES)!r}).glob("*.yaml")) if path.stem in CHOSEN}}
 BACKLOG = {{"consumerBacklogSizeGB": 0.01}}  # it takes as long to build at any scale
 SEARCH = {{"start": 50_000, "max": 50_000, "hold": "1s", "confirm": "1s", "warmup": "500ms", "repeats": 1}}
 
@@ -185,9 +196,12 @@ warmupDurationMinutes: 0
 
 
 def omb_sessions(
-    kind: str, facts: brokers.BrokerFacts
+    kind: str, facts: brokers.BrokerFacts, names: Iterable[str]
 ) -> dict[str, tuple[dict[str, str], list[str]]]:
-    """Return the files of each project and the options of its session."""
+    """Return the files of each project and the options of its session.
+
+    :param names: the selected workloads.
+    """
     options = ["--load-driver", "driver.yaml", "--load-duration", "1s"]
     if kind == "mqtt":
         driver = MQTT_DRIVER.format(url=facts.url.replace("mqtt://", "tcp://"))
@@ -204,7 +218,10 @@ def omb_sessions(
     driver = PULSAR_DRIVER.format(url=facts.url, admin=facts.admin_url)
     return {
         kind: (
-            {"test_omb.py": PULSAR_TESTS, "driver.yaml": driver},
+            {
+                "test_omb.py": f"CHOSEN = {sorted({OF_DRIVER, *names})}\n{PULSAR_TESTS}",
+                "driver.yaml": driver,
+            },
             [*options, "--load-scale", str(SCALE)],
         )
     }
@@ -222,7 +239,13 @@ def scaled(name: str, key: str, word: str) -> int:
     return max(1, round(value * SCALE)) if word in WORKLOADS[name]["scalable"] else value
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *FIRST,
+        *(pytest.param(name, marks=pytest.mark.slow) for name in WORKLOADS if name not in FIRST),
+    ],
+)
 class TestWorkloads:
     pytestmark = real_pulsar
 
@@ -302,8 +325,8 @@ class TestDrivers:
         self, pulsar: OmbSession
     ) -> None:
         """The broker has the namespace, the policies and the connections."""
-        name = "100-topics-1-partition-1kb"
-        driver, seen = pulsar.document(WORKLOADS[name]["name"])["driver"], pulsar.seen(name)
+        driver = pulsar.document(WORKLOADS[OF_DRIVER]["name"])["driver"]
+        seen = pulsar.seen(OF_DRIVER)
         assert unaccounted(PULSAR_DRIVER, driver, namespacePrefix="namespace") == {
             "serviceUrl",
             "httpUrl",

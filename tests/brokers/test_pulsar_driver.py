@@ -134,9 +134,9 @@ def keyed(r: Rig, count: int, keys: int, first: int = 0) -> Burst:
 @pytest.mark.parametrize(
     ("under_test", "partitions"),
     [
-        # On plain topics the library client also keeps them on the stand-in.
+        # The library client also keeps them on the stand-in.
         pytest.param(PulsarDriver, 1, marks=pytest.mark.slow, id="library-1"),
-        pytest.param(PulsarDriver, 3, id="library-3"),
+        pytest.param(PulsarDriver, 3, marks=pytest.mark.slow, id="library-3"),
         pytest.param(NativePulsarDriver, 1, id="native-1"),
         pytest.param(NativePulsarDriver, 3, id="native-3"),
     ],

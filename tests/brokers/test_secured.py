@@ -425,6 +425,7 @@ def test_a_certificate_of_another_authority_is_rejected(
 # what else holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("under_test", [NativePulsarDriver], indirect=True)
 def test_keys_are_private_and_removed_with_the_broker(
     by_certificate: Broker, tmp_path: Path

@@ -162,6 +162,7 @@ def test_a_store_that_cannot_be_reached_is_no_data(
     assert_no_data(shared, f"the samples in {URI} cannot be read: ", "Could not connect")
 
 
+@pytest.mark.slow
 def test_workers_of_spark_read_objects(
     spark: SparkSession, reachable: Bucket, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ slo: {throughput: 1%, sent: 1%}
 """
 
 
+@pytest.mark.slow
 def test_a_stage_without_arrivals_before_an_abort_is_missed(project: Project) -> None:
     """It is not *no data*, because the whole run has enough. With two workers, whose reports both count."""
     project.write("profiles/soak.yaml", STAGED)

@@ -61,7 +61,7 @@ def test_lost(load):
 FOUND = {"test_met": "met", "test_missed": "missed", "test_too_few": "no data", "test_lost": "met"}
 
 
-@pytest.mark.parametrize("how", [("-n0", "library"), ("-n2", "native")], ids=" ".join)
+@pytest.mark.parametrize("how", [pytest.param(("-n0", "library"), marks=pytest.mark.slow), ("-n2", "native")], ids=" ".join)
 def test_connections_are_opened_at_the_rate_of_the_profile(
     project: Project, how: tuple[str, str]
 ) -> None:
@@ -103,6 +103,7 @@ def test_connections_are_opened_at_the_rate_of_the_profile(
     assert f"{lost} lost after that" in run.out
 
 
+@pytest.mark.slow
 def test_a_scale_reduces_the_number_of_connections(project: Project) -> None:
     """A workload of connections and one of messages run together; samples without any row are judged again."""
     text = ONLY.format(

@@ -61,6 +61,7 @@ def accounted(run: Finished, failovers: int) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_a_backup_takes_over_and_the_first_broker_takes_over_again(project: Project) -> None:
     """One process, plain connections. Both outages are in summary and results; broker 2 stays down, broker 1 came back."""
     project.write("profiles/pair.yaml", PAIR)

@@ -298,6 +298,7 @@ def test_hosts_with_other_clocks_count_and_measure_exactly(far: Session) -> None
         assert fit["holds"]
 
 
+@pytest.mark.slow
 def test_the_evidence_of_each_host_is_there_and_a_busy_worker_is_named_with_its_host(
     disturbed: Session,
 ) -> None:

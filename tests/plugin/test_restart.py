@@ -77,6 +77,7 @@ def write_on_pulsar(project: Project) -> list[str]:
     return ["test_it.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.pulsar
 def test_every_message_survives_a_restart_of_pulsar(on_pulsar: Session) -> None:
     """Topics, subscriptions and messages are kept, and clients reconnect."""

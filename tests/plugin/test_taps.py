@@ -237,6 +237,7 @@ def write_on_pulsar(project: Project) -> list[str]:
     return ["test_taps.py"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_tap_on_pulsar_leaves_no_subscription(on_pulsar: Session, client: str) -> None:
     """The input topics exist without the run; the load test looks at their subscriptions."""
