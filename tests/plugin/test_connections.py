@@ -61,7 +61,11 @@ def test_lost(load):
 FOUND = {"test_met": "met", "test_missed": "missed", "test_too_few": "no data", "test_lost": "met"}
 
 
-@pytest.mark.parametrize("how", [pytest.param(("-n0", "library"), marks=pytest.mark.slow), ("-n2", "native")], ids=" ".join)
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(("-n0", "library"), marks=pytest.mark.slow), ("-n2", "native")],
+    ids=" ".join,
+)
 def test_connections_are_opened_at_the_rate_of_the_profile(
     project: Project, how: tuple[str, str]
 ) -> None:
