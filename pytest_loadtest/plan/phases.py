@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
+from pytest_loadtest.schedule.topology import scaled_count
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
 
@@ -188,15 +189,17 @@ class BacklogPlan:
 
 
 def paced_traffic(
-    profile: Profile, pool: PayloadPool, factor: float, cap: int | None
+    profile: Profile, pool: PayloadPool, factor: float, cap: int | None, consumers: int
 ) -> PacedTraffic:
     """Return the measured phase at ``factor`` times the profile's rates, at most ``cap`` ns long.
 
-    Stages shrink in proportion.
+    Stages shrink in proportion, and so do their consumers.
+
+    :param consumers: of each subscription in the run.
     """
     rate = float(profile.producer_rate) * factor
     if profile.stages:
-        return _staged(profile, pool, factor, cap)
+        return _staged(profile, pool, factor, cap, consumers)
     duration = profile.test_duration
     if profile.messages:
         # until the next message would be due: a phase that ended with the last one would have it
@@ -206,7 +209,9 @@ def paced_traffic(
     return PacedTraffic(steps=steps, in_bytes=profile.in_bytes, mean_size=pool.mean_size)
 
 
-def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None) -> PacedTraffic:
+def _staged(
+    profile: Profile, pool: PayloadPool, factor: float, cap: int | None, consumers: int
+) -> PacedTraffic:
     whole = sum(stage.duration for stage in profile.stages)
     share = Fraction(min(cap or whole, whole), whole)
     steps: list[tuple[int, float]] = []
@@ -221,8 +226,11 @@ def _staged(profile: Profile, pool: PayloadPool, factor: float, cap: int | None)
             own_distributions += 1
             distribution = own_distributions
         mean = pool.mean_sizes[distribution]
-        consumers = stage.consumer_per_subscription or profile.consumer_per_subscription
-        changes.append(Change(at=start, distribution=distribution, consumers=consumers))
+        attached = consumers
+        if stage.consumer_per_subscription is not None:
+            share_attached = consumers / profile.consumer_per_subscription
+            attached = scaled_count(stage.consumer_per_subscription, share_attached)
+        changes.append(Change(at=start, distribution=distribution, consumers=attached))
 
         segments = _shrunk(stage.steps(float(profile.producer_rate)), share, factor)
         steps += segments

@@ -292,13 +292,13 @@ def make_plan(
         :func:`~pytest_loadtest.plan.scaling.durations`.
     """
     unscaled = _profile_topology(profile)
-    whole = paced_traffic(profile, pool, 1.0, None)
+    whole = paced_traffic(profile, pool, 1.0, None, unscaled.consumers)
     capacity = Capacity(cost=cost, machine=machine, workers=workers, broker_here=broker_here)
     topology, factor = _scaled(profile, unscaled, whole, scale, capacity)
     _check_size(topology, profile)
     _check_rate(whole, factor, profile)
 
-    traffic = paced_traffic(profile, pool, factor, duration_cap)
+    traffic = paced_traffic(profile, pool, factor, duration_cap, topology.consumers)
     changed = plan_scale(profile, unscaled, topology, factor, whole, traffic, duration_cap)
     if changed is not None:
         profile = profile.as_scaled()

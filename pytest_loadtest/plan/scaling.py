@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.kinds.costs import cost_key
@@ -17,6 +17,7 @@ from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.schedule.pacing import Pacer
+from pytest_loadtest.schedule.topology import scaled_count
 from pytest_loadtest.values.quantities import SECOND, ByteRate, format_duration, format_rate
 from pytest_loadtest.values.records import record
 
@@ -119,24 +120,19 @@ def fewer_connections(topology: Topology, factor: float) -> Topology:
     """
     topics = max(math.ceil(round(topology.topics * min(factor, 1.0), 6)), 1)
     remaining = factor * topology.topics / topics
-
-    def clients(count: int) -> int:
-        return max(round(count * remaining), min(1, count))
-
     return replace(
         topology,
         topics=topics,
-        producers=clients(topology.producers),
-        subscriptions=clients(topology.subscriptions),
+        producers=scaled_count(topology.producers, remaining),
+        subscriptions=scaled_count(topology.subscriptions, remaining),
     )
 
 
 def scaled_topology(topology: Topology, scalable: tuple[str, ...], factor: float) -> Topology:
     """Return a topology with ``factor`` of each number in ``scalable``, but at least 1."""
-    scaled = {}
+    scaled: dict[str, Any] = {}
     for name in scalable:
-        count = getattr(topology, name)
-        scaled[name] = max(min(1, count), round(count * factor))
+        scaled[name] = scaled_count(getattr(topology, name), factor)
     return replace(topology, **scaled)
 
 

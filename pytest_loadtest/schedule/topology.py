@@ -29,6 +29,11 @@ MOST: Final = 20_000_000
 """The most streams, and the most consumers, of one workload."""
 
 
+def scaled_count(count: int, factor: float) -> int:
+    """Return ``factor`` of a number, but at least 1 if it is above 0."""
+    return max(round(count * factor), min(1, count))
+
+
 @record
 class Topology:
     """The numbers of a workload; ``producers`` and ``subscriptions`` per topic, ``consumers`` per

@@ -112,7 +112,8 @@ def traffic(factor: float = 1.0, cap: int | None = None, **keys: Any) -> PacedTr
     profile = profiles.loads(
         json.dumps({key: value for key, value in keys.items() if value is not None}), "p.yaml"
     )
-    return paced_traffic(profile, profile_pool(profile), factor, cap)
+    consumers = profile.consumer_per_subscription
+    return paced_traffic(profile, profile_pool(profile), factor, cap, consumers)
 
 
 def test_a_rate_is_scaled_and_its_duration_capped() -> None:

@@ -101,6 +101,33 @@ def test_only_a_cap_shortens_durations() -> None:
         }
 
 
+STAGES = """\
+name: p
+producerRate: 1000
+messageSize: 64
+consumerPerSubscription: 4
+scalable: [consumers]
+stages:
+  - {name: all, duration: 2s}
+  - {name: half, duration: 2s, consumerPerSubscription: 2}
+  - {name: one, duration: 2s, consumerPerSubscription: 1}
+driver: {name: mqtt}
+slo: {loss: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "attached"), [(None, [4, 2, 1]), (0.5, [2, 1, None]), (2.0, [8, 4, 2])]
+)
+def test_stages_have_their_share_of_scaled_consumers(
+    scale: float | None, attached: list[int | None]
+) -> None:
+    """And at least one; None is the number of the stage before."""
+    plan = made(profiles.loads(STAGES, "p.yaml"), scale=scale, machine=CLUSTER)
+    assert plan.measure.consumers == plan.topology.consumers == attached[0]
+    assert [change.consumers for change in plan.measure.changes] == attached
+
+
 CROWD = """\
 name: p
 producerRate: 10
