@@ -12,6 +12,7 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import CHECKSUM
+from pytest_loadtest.profile.traffic import compact_sizes
 from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ def _swinging(profile: Profile) -> Iterator[Problem]:
 
 
 def _sizes(profile: Profile) -> Iterator[Problem]:
-    """Reject sizes for the compact envelope.
+    """Reject sizes for the compact envelope, and those that the broker does not take.
 
-    It omits the intended time, which can be computed only if the streams take equal turns.
+    The intended time that it omits can be computed only if the streams take equal turns.
     """
     skew = profile.skew
     if skew is None:
@@ -121,16 +122,7 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
         if size < least:
             message = f"skew.messageSizes: {size} B is below the {least} B {reason}"
             yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
-    if profile.message_size is not None and profile.message_size < HEAD:
-        message = f"messageSize: {profile.message_size} B is below the {HEAD} B {reason}"
-        yield Problem(("messageSize",), message, f"write {HEAD} or more, or remove skew")
-    if profile.message_size_distribution is not None:
-        for bucket in profile.buckets or ():
-            if bucket.low < HEAD:
-                path = ("messageSizeDistribution", bucket.name)
-                message = f"size range {bucket.name!r} has sizes below the {HEAD} B {reason}"
-                remedy = f"begin it at {HEAD}, or remove skew"
-                yield Problem(path, message, remedy, at_key=True)
+    yield from compact_sizes(profile, reason, "remove skew")
     largest = max(skew.message_sizes or (0,))
     limit = profile.max_message_size
     if largest > limit:

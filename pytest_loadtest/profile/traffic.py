@@ -104,20 +104,27 @@ def _topic(profile: Profile) -> Iterator[Problem]:
 
 
 def _bytes(profile: Profile) -> Iterator[Problem]:
-    """Reject sizes for the compact envelope.
+    """Reject numbers of messages, and sizes for the compact envelope.
 
-    It omits the intended time, which can be computed only for evenly spaced messages.
+    The intended time that it omits can be computed only for evenly spaced messages.
     """
     if not profile.in_bytes:
         return
-    reason = "that a rate in bytes needs"
     if profile.messages is not None:
         message = "messages: cannot be combined with a rate in bytes"
         yield Problem(("messages",), message, "write producerRate in messages, as in 5000/s")
+    remedy = "write producerRate in messages"
+    yield from compact_sizes(profile, "that a rate in bytes needs", remedy)
+
+
+def compact_sizes(profile: Profile, reason: str, remedy: str) -> Iterator[Problem]:
+    """Yield a problem for each size with the compact envelope, also in stages.
+
+    :param reason: why messages need the full one. :param remedy: the other one.
+    """
     if profile.message_size is not None and profile.message_size < HEAD:
         message = f"messageSize: {profile.message_size} B is below the {HEAD} B {reason}"
-        remedy = f"write {HEAD} or more, or producerRate in messages"
-        yield Problem(("messageSize",), message, remedy)
+        yield Problem(("messageSize",), message, f"write {HEAD} or more, or {remedy}")
     least = HEAD + (CHECKSUM if profile.checksum else 0)
     for sizes in distributions(profile):
         for bucket in sizes.buckets:
@@ -125,8 +132,8 @@ def _bytes(profile: Profile) -> Iterator[Problem]:
             if smallest < least:
                 payloads = f"payloads of {smallest} B, below the {least} B"
                 message = f"size range {bucket.name!r} has {payloads} {reason}"
-                remedy = f"begin it at {least}, or write producerRate in messages"
-                yield Problem((*sizes.path, bucket.name), message, remedy, at_key=True)
+                larger = f"begin it at {least}, or {remedy}"
+                yield Problem((*sizes.path, bucket.name), message, larger, at_key=True)
 
 
 def _sizes_of(bucket: Bucket, profile: Profile) -> Sequence[int]:

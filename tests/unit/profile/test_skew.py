@@ -133,7 +133,9 @@ def test_the_period_of_a_swing_is_a_number_of_messages() -> None:
         ("{messageSizes: [35, 99, 99]}", {"messageSize": None, "checksum": "true"}, "6:22", "skew.messageSizes: 35 B is below the 36 B"),
         ("{messageSizes: [6MB, 99, 99]}", {"messageSize": None}, "5:22", "skew.messageSizes: 6291456 B is above what the broker takes, 5241856 B"),
         ("{zipf: 1}", {"messageSize": 31}, "5:14", "messageSize: 31 B is below the 32 B that topics with different rates need (write 32 or more, or remove skew)"),
-        ("{zipf: 1}", {"messageSize": None, "messageSizeDistribution": '{"31-40": 1}'}, "5:27", "size range '31-40' has sizes below the 32 B that topics with different rates need"),
+        ("{zipf: 1}", {"messageSize": None, "messageSizeDistribution": '{"20-40": 1}'}, "5:27", "size range '20-40' has payloads of 30 B, below the 32 B that topics with different rates need (begin it at 32, or remove skew)"),
+        ("{zipf: 1}", {"messageSize": None, "messageSizeDistribution": '{"32-38": 1}', "checksum": "true"}, "5:27", "size range '32-38' has payloads of 35 B, below the 36 B"),
+        ("{zipf: 1}", {"testDuration": None, "stages": '[{duration: 1s}, {duration: 1s, messageSizeDistribution: {"16-24": 1}}]'}, "5:67", "size range '16-24' has payloads of 20 B, below the 32 B"),
         ("{zipf: 1}", {"messages": 0}, "7:1", "skew: has no effect, because the run sends no messages"),
     ],
 )  # fmt: skip
