@@ -45,10 +45,15 @@ def _names(profile: Profile) -> Iterator[Problem]:
     if route is None:
         return
     single = [(path, name) for path, name in named_topics(route) if TOPIC not in name]
-    if profile.topics > 1 and single:
+    number = f"topics is {profile.topics}"
+    other = "topics: 1"
+    if profile.topics == 1:
+        number = "scalable allows more"
+        other = "remove topics from scalable"
+    if single and (profile.topics > 1 or "topics" in profile.scalable):
         for path, name in single:
-            message = f"route.{path[1]}: {name!r} is one topic, but topics is {profile.topics}"
-            remedy = f"write {TOPIC} for the number of the topic, or topics: 1"
+            message = f"route.{path[1]}: {name!r} is one topic, but {number}"
+            remedy = f"write {TOPIC} for the number of the topic, or {other}"
             yield Problem(path, message, remedy)
         return
     yield from repeated_topics(route, profile.topics, str)

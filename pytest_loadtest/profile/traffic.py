@@ -98,7 +98,12 @@ def _payloads(profile: Profile) -> Iterator[Problem]:
 
 
 def _topic(profile: Profile) -> Iterator[Problem]:
-    if profile.topic is not None and profile.topics != 1:
+    if profile.topic is None:
+        return
+    if "topics" in profile.scalable:
+        message = "scalable: topics, but topic names a single one"
+        yield Problem(("scalable",), message, "remove topics from scalable")
+    if profile.topics != 1:
         message = f"topics: {profile.topics}, but topic names a single one"
         yield Problem(("topics",), message, "remove topics, or topic")
 

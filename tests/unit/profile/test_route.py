@@ -133,6 +133,10 @@ def test_messages_of_others_on_the_topics_are_not_judged() -> None:
     [
         ([("orders/{topic}", "orders")], "'shop/orders' is one topic, but topics is 4"),
         ([("confirmed/{topic}", "confirmed")], "'shop/confirmed' is one topic, but topics is 4"),
+        (
+            [("orders/{topic}", "orders"), ("topics: 4", "scalable: [topics]")],
+            "route.input: 'shop/orders' is one topic, but scalable allows more (write {topic} for the number of the topic, or remove topics from scalable)",
+        ),
         ([("confirmed", "orders")], "is the input, so the run would receive its own messages"),
         ([("shop/confirmed/{topic}", "[]")], "route.output is empty"),
         ([("shop/confirmed/{topic}", "['a/{topic}', b]")], "'b' is one topic, but topics is 4"),

@@ -157,6 +157,10 @@ CONFLICTS = [
         "5:9: topics: 3, but topic names a single one (remove topics, or topic)",
     ),
     (
+        "topic: persistent://a/b/c\nscalable: [producers, topics]",
+        "6:11: scalable: topics, but topic names a single one (remove topics from scalable)",
+    ),
+    (
         "driver: {name: mqtt}\ntopic: a/+/c",
         "6:8: topic: 'a/+/c' has a wildcard (write one topic, such as a/b/c, without + and #)",
     ),
