@@ -60,17 +60,17 @@ class Capacity:
         )
 
     def rate_factor(
-        self, fan_out: int, whole: PacedTraffic, batch: Callable[[float], float]
+        self, highest: float, fan_out: int, size: float, batch: Callable[[float], float]
     ) -> float:
-        """Return the factor on the rate that the machine carries; at most 1.
+        """Return the factor on the highest rate that the machine carries; at most 1.
 
         :param batch: messages in a batch at a rate, msg/s. It may not grow faster than the rate:
             more messages are not fewer batches.
         """
 
         def fits(factor: float) -> bool:
-            rate = whole.highest * factor
-            return self.carries(rate, fan_out, whole.mean_size, batch(rate))
+            rate = highest * factor
+            return self.carries(rate, fan_out, size, batch(rate))
 
         return _rounded(largest_factor(fits))
 
@@ -97,8 +97,10 @@ def auto_scaled(
 
     :param unscaled: the profile's topology. :param whole: its traffic.
     """
+    highest = highest_rate(profile, whole)
+    size = whole.mean_size
     if unscaled.broadcasts and not profile.connects_only:
-        return _auto_broadcast(profile, unscaled, whole, capacity)
+        return _auto_broadcast(profile, unscaled, highest, size, capacity)
 
     def fits(factor: float) -> bool:
         topology, _ = at(profile, unscaled, factor)
@@ -111,22 +113,20 @@ def auto_scaled(
         return topology, 1.0
 
     def batch(rate: float) -> float:
-        return expected_batch(profile, topology, whole.mean_size, rate)
+        return expected_batch(profile, topology, size, rate)
 
-    return topology, capacity.rate_factor(unscaled.reads, whole, batch)
+    return topology, capacity.rate_factor(highest, unscaled.reads, size, batch)
 
 
 def _auto_broadcast(
-    profile: Profile, unscaled: Topology, whole: PacedTraffic, capacity: Capacity
+    profile: Profile, unscaled: Topology, rate: float, size: float, capacity: Capacity
 ) -> tuple[Topology, float]:
-    rate = highest_rate(profile, whole)
-
     def fits(factor: float) -> bool:
         topology, rate_factor = at(profile, unscaled, factor)
         # A lower rate frees no connections: a broadcast has its fewest subscribers in any case.
         if topology.subscriptions > WIDTH and not capacity.connects(profile, topology):
             return False
-        return capacity.carries(rate * rate_factor, topology.subscriptions, whole.mean_size)
+        return capacity.carries(rate * rate_factor, topology.subscriptions, size)
 
     topology, rate_factor = at(profile, unscaled, largest_factor(fits))
     return topology, _rounded(rate_factor)

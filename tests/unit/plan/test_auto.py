@@ -48,7 +48,7 @@ def test_auto_loads_a_fifth_of_the_machine_and_of_each_worker(
 ) -> None:
     """At the highest rate, to two digits, and never more than the profile has."""
     small = capacity(Machine(cores=cores, memory=1), workers, here=here)
-    factor = small.rate_factor(fan_out, traffic(rate), alone)
+    factor = small.rate_factor(rate, fan_out, 1000, alone)
     machine = COST.cores(rate, fan_out, 1000, broker_here=here) / (AUTO_LOAD * cores)
     worker = COST.busiest_worker(rate, fan_out, 1000, workers) / AUTO_LOAD
     assert factor == pytest.approx(min(1.0, 1 / max(machine, worker)), rel=0.05)
@@ -65,7 +65,7 @@ def test_auto_leaves_room_for_headers_in_the_busier_direction_of_the_network() -
         [0.125, 0.125, 0.375]
     )
     slow_network = capacity(machine, workers=1000, here=False)
-    factor = slow_network.rate_factor(3, traffic(1e6), alone)  # 1 kB each: 24 Gbit/s
+    factor = slow_network.rate_factor(1e6, 3, 1000, alone)  # 1 kB each: 24 Gbit/s
     assert factor == pytest.approx(AUTO_BANDWIDTH / 24, rel=0.05)
     assert replace(machine, bandwidth=None).network_load(1e12, 1) == 0
 
@@ -86,13 +86,24 @@ driver: {name: mqtt}
     for topology in (one, replace(one, outputs=5)):
         profile = profiles.loads(document % topology.outputs, "p.yaml")
         factors.append(auto_scaled(profile, topology, traffic(1e5), small)[1])
-    assert factors[1] == pytest.approx(small.rate_factor(5, traffic(1e5), alone), rel=0.05)
+    assert factors[1] == pytest.approx(small.rate_factor(1e5, 5, 1000, alone), rel=0.05)
     assert factors[1] < factors[0]
+
+
+@pytest.mark.parametrize("rate", ["5000000", "5GB/s"])
+def test_auto_scales_a_search_by_its_first_rate(rate: str) -> None:
+    """As a profile that has this rate: the machine could not carry the first step."""
+    head = "name: p\nmessageSize: 1024\ndriver: {name: loopback}\nslo: {loss: 0}\n"
+    searched = profiles.loads(f"{head}search: {{start: {rate}}}\n", "p.yaml")
+    plain = profiles.loads(f"{head}producerRate: {rate}\ntestDuration: 30s\n", "p.yaml")
+    plan = made(searched, scale="auto")
+    assert overload_reasons([plan], Machine(cores=2, memory=1 << 34)) == ()
+    assert plan.rate == made(plain, scale="auto").rate
 
 
 def test_auto_keeps_the_rate_of_a_run_that_only_consumes() -> None:
     """Others send, at their own rate."""
-    assert capacity(Machine(cores=1, memory=1)).rate_factor(1, traffic(0.0), alone) == 1.0
+    assert capacity(Machine(cores=1, memory=1)).rate_factor(0.0, 1, 1000, alone) == 1.0
 
 
 @given(
@@ -122,7 +133,7 @@ def test_auto_counts_the_batches_of_the_rate_that_it_chooses(
     batching = replace(
         capacity(Machine(cores=cores, memory=1), workers), cost=replace(COST, shared=0.99)
     )
-    factor = batching.rate_factor(1, traffic(rate), batch)
+    factor = batching.rate_factor(rate, 1, 1000, batch)
     assert load(factor) <= 1.06
     assert factor == 1.0 or load(min(1.0, factor * 1.06)) >= 1.0
 
