@@ -216,6 +216,10 @@ def _backlog(profile: Profile) -> Iterator[Problem]:
     if profile.producer_only or profile.consumer_only:
         message = "consumerBacklogSizeGB: a backlog needs producers and consumers"
         yield Problem(path, message, "write 0")
+    if profile.messages:
+        message = "messages: cannot be combined with consumerBacklogSizeGB"
+        remedy = "write testDuration: 30s, the time after the drain"
+        yield Problem(("messages",), message, remedy, at_key=True)
     if profile.stages:
         message = "consumerBacklogSizeGB: cannot be combined with stages"
         yield Problem(path, message, "write 0, and pause consumers in a test of its own")

@@ -206,6 +206,12 @@ def test_keys_that_cannot_be_combined_are_an_error(lines: str, line: str) -> Non
     assert problems(f"{LEAST}{lines}\n") == [f"p.yaml:{line}"]
 
 
+def test_a_backlog_decides_the_number_of_messages() -> None:
+    (problem,) = problems(HEAD + "messages: 1000\nconsumerBacklogSizeGB: 0.01\n")
+    conflict = "p.yaml:4:1: messages: cannot be combined with consumerBacklogSizeGB"
+    assert problem == f"{conflict} (write testDuration: 30s, the time after the drain)"
+
+
 SEARCHES = [
     (
         SEARCH + "search: {hold: 30s, confirm: 10s}",
