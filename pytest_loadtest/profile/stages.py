@@ -25,6 +25,8 @@ PIECE = 100 * MILLISECOND
 """A rate that changes continuously is held for this time: short compared with any window in which a
 rate is judged."""
 
+COARSEST = 10
+"""Fewest pieces of one period of a sine."""
 FINEST = 10_000
 """Largest number of pieces of a ramp, or of one period of a sine: a shape that lasts for days does
 not need pieces of 100 ms."""
@@ -101,7 +103,8 @@ class Sine(Shape):
         return _sampled(duration, self.piece(duration), at)
 
     def piece(self, duration: int) -> int:
-        return max(PIECE, self.sine.period // FINEST)
+        period = self.sine.period
+        return max(min(PIECE, period // COARSEST), period // FINEST, 1)
 
 
 class BaseAndPeak(Section):

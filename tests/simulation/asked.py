@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HELD: Final = 100 * MS
-"""ns for which a ramp and a sine hold each rate (docs/reference/profile.md, stages)."""
+"""ns for which a ramp and a sine hold each rate, at most (docs/reference/profile.md, stages)."""
 FINE: Final = 1e-3
 """Rates that change are exact to a thousandth of a message per second."""
 
@@ -59,8 +59,10 @@ def _pieces(rate: Any, length: int) -> list[Piece]:
     if "sine" in rate:
         sine = rate["sine"]
         mean, swing = rate_of(sine["mean"]), rate_of(sine["amplitude"])
-        turn = 2 * math.pi / span_of(sine["period"])
-        return _held(length, lambda time: mean + swing * math.sin(turn * time))
+        period = span_of(sine["period"])
+        turn = 2 * math.pi / period
+        held = min(HELD, period // 10)
+        return _held(length, lambda time: mean + swing * math.sin(turn * time), held)
     if "spike" in rate:
         spike = rate["spike"]
         base, peak = rate_of(spike["base"]), rate_of(spike["peak"])
@@ -72,9 +74,9 @@ def _pieces(rate: Any, length: int) -> list[Piece]:
     return [Piece(edges[i + 1] - edges[i], level) for i, level in enumerate(levels)]
 
 
-def _held(length: int, rate: Callable[[float], float]) -> list[Piece]:
+def _held(length: int, rate: Callable[[float], float], held: int = HELD) -> list[Piece]:
     """Return the pieces of a rate that changes, each of which has the rate of its middle (docs/reference/profile.md, stages)."""
-    edges = [*range(0, length, HELD), length]
+    edges = [*range(0, length, held), length]
     return [Piece(end - begin, rate((begin + end) / 2)) for begin, end in pairwise(edges)]
 
 

@@ -59,6 +59,13 @@ def test_a_period_of_a_sine_has_its_mean() -> None:
     assert wave.amount(SECOND // 2) > 30
 
 
+def test_a_short_period_of_a_sine_has_ten_rates() -> None:
+    sine = {"sine": {"mean": 50, "amplitude": 20, "period": "100ms"}}
+    rates = [piece.rate for piece in due({"name": "a", "duration": "100ms", "rate": sine}).pieces]
+    assert len(rates) == 10
+    assert (max(rates), min(rates)) == (70, 30)
+
+
 def test_bytes_are_counted_and_not_messages() -> None:
     bytes_due = due(producerRate="5000B/s")
     assert bytes_due.in_bytes

@@ -59,11 +59,21 @@ def test_a_ramp_has_pieces_with_the_rate_of_their_middle() -> None:
     )
 
 
+@pytest.mark.parametrize("period", ["100ms", "200ms", "950ms"])
+def test_a_short_period_of_a_sine_has_ten_rates(period: str) -> None:
+    """Held for 100 ms, the rates of 100 ms and of 200 ms would be constant and a square."""
+    sine = {"mean": 500, "amplitude": 400, "period": period}
+    (stage,) = stages({"duration": period, "rate": {"sine": sine}})
+    rates = [round(rate) for _, rate in stage.steps(1)]
+    assert rates == [624, 824, 900, 824, 624, 376, 176, 100, 176, 376]
+
+
 def test_a_sine_starts_at_its_mean_and_rises_first() -> None:
     (stage,) = stages(
-        {"duration": "400ms", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "400ms"}}}
+        {"duration": "1s", "rate": {"sine": {"mean": 100, "amplitude": 100, "period": "1s"}}}
     )
-    assert [round(rate, 1) for _, rate in stage.steps(1)] == [170.7, 170.7, 29.3, 29.3]
+    rates = [round(rate) for _, rate in stage.steps(1)]
+    assert rates == [131, 181, 200, 181, 131, 69, 19, 0, 19, 69]
 
 
 def test_a_spike_is_base_peak_base() -> None:
