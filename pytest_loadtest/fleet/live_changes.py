@@ -68,6 +68,12 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
             "the profile's stages say what changes when: leave them out to change things from the "
             "test's body"
         )
+    skew = workload.plan.profile.skew
+    if kind == "rate" and skew is not None and skew.swing is not None:
+        raise UsageError(
+            "skew.swing in the profile: shares move on after a number of messages, which follows "
+            "from producerRate: remove swing to change the rate"
+        )
     in_bytes = workload.plan.profile.in_bytes
     # A rate of 0 is the same in both units.
     if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
@@ -76,7 +82,7 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
             unit = "bytes: write bytes, as in 10MB/s"
         raise UsageError(f"load.set_rate: the profile's rate is in {unit}")
     if kind == "distribution":
-        if (skew := workload.plan.profile.skew) is not None and skew.message_sizes is not None:
+        if skew is not None and skew.message_sizes is not None:
             raise UsageError(
                 "skew.messageSizes in the profile: each topic has its own size, so there are no "
                 "weights to change"

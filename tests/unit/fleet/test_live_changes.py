@@ -18,7 +18,7 @@ from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, ByteRate
 
-BASE = "name: p\ntopics: 1\nproducersPerTopic: 1\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
+BASE = "name: p\nproducersPerTopic: 1\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
 PACED = (
     "testDuration: 10s\nproducerRate: 100\nmessageSizeDistribution: {64B-128B: 1, 128B-256B: 1}\n"
 )
@@ -28,6 +28,7 @@ SEARCH = (
     "messageSize: 64\nproducerRate: 0\nsearch: {start: 100, hold: 10s}\n"
     "slo: {endToEndLatency: {p50: 100ms}}\n"
 )
+SWING = PACED + "topics: 3\nskew: {weights: [4, 1, 1], swing: 3s}\n"
 START = 7 * SECOND
 
 
@@ -111,6 +112,7 @@ def test_the_end_of_a_load_resumes_consumers_that_wait_for_a_backlog(tmp_path: P
         (PACED, "distribution", {"1KB-2KB": 1}, "1KB-2KB"),
         (STAGES, "rate", 5.0, "the profile's stages say what changes when"),
         (STAGES, "consumers", 1, "the profile's stages say what changes when"),
+        (SWING, "rate", 50.0, "skew.swing in the profile: shares move on after a number of"),
         (PACED, "rate", ByteRate(1 << 20), "rate is in messages: write messages, as in 5000/s"),
         (BYTES, "rate", 5000.0, "rate is in bytes: write bytes, as in 10MB/s"),
     ],
