@@ -133,7 +133,13 @@ def scaled_topology(topology: Topology, scalable: tuple[str, ...], factor: float
     scaled: dict[str, Any] = {}
     for name in scalable:
         scaled[name] = scaled_count(getattr(topology, name), factor)
-    return replace(topology, **scaled)
+    result = replace(topology, **scaled)
+    if topology.broadcasts or not result.broadcasts:
+        return result
+    # A broadcast has other rows and metrics, and the profile was checked without them.
+    if topology.consumers > 1:
+        return replace(result, consumers=2)
+    return replace(result, subscriptions=WIDTH - 1)
 
 
 def highest_rate(profile: Profile, whole: PacedTraffic) -> float:

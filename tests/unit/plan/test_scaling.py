@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from builders.plans import CLUSTER, loopback, made
@@ -180,6 +181,32 @@ def test_a_scaled_broadcast_keeps_64_subscribers() -> None:
     assert plan.rate == pytest.approx(1)
     assert plan.scale is not None
     assert (plan.scale.factor, plan.scale.rate) == (pytest.approx(0.0016), pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "consumers", "factor", "scaled"),
+    [
+        (640, 4, 0.1, (64, 2)),
+        (640, 4, 0.01, (6, 1)),
+        (32, 1, 0.5, (16, 1)),
+        (32, 2, 8.0, (256, 16)),
+    ],
+)
+def test_a_scale_makes_no_broadcast_of_another_profile(
+    subscriptions: int, consumers: int, factor: float, scaled: tuple[int, int]
+) -> None:
+    """Metrics and rows of a broadcast differ, and the profile was checked without them."""
+    whole = Topology(
+        topics=1, partitions=1, producers=1, subscriptions=subscriptions, consumers=consumers
+    )
+    topology = scaled_topology(whole, ("subscriptions", "consumers"), factor)
+    assert not topology.broadcasts
+    assert (topology.subscriptions, topology.consumers) == scaled
+
+
+def test_a_scale_of_subscriptions_alone_ends_below_a_broadcast() -> None:
+    whole = Topology(topics=1, partitions=1, producers=1, subscriptions=32, consumers=1)
+    assert scaled_topology(whole, ("subscriptions",), 8.0) == replace(whole, subscriptions=63)
 
 
 @pytest.mark.parametrize(
