@@ -291,9 +291,12 @@ def _shrunk(steps: Steps, share: Fraction, factor: float) -> Steps:
 
 
 def warmup_and_measure(
-    traffic: PacedTraffic, streams: int, warmup: int, turns: Turns | None = None
+    traffic: PacedTraffic, streams: int, warmup: int, size: float, turns: Turns | None = None
 ) -> tuple[Phase, ...]:
-    """Return the phases of a run with given rates."""
+    """Return the phases of a run with given rates.
+
+    :param size: mean bytes of a message in the warm-up, which has no stages.
+    """
     steps = traffic.steps if streams else ()
     pacer = Pacer.through(steps or [(traffic.duration, 0.0)], max(streams, 1))
     at_start = (change.consumers for change in traffic.changes if change.at == 0)
@@ -320,6 +323,7 @@ def warmup_and_measure(
         duration=warmup,
         pacer=Pacer.through(steps, streams),
         recorded=False,
+        mean_size=size if traffic.in_bytes else None,
         changes=(),
         stages=(),
         steps=steps,

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.kinds.costs import Cost
-    from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.message.template import Pattern
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.profile import Profile
@@ -314,7 +313,7 @@ def make_plan(
         longest = search.confirm
     else:
         _, warmup = durations(profile, whole, duration_cap)["warm-up"]
-        phases = warmup_and_measure(traffic, topology.streams, warmup, turns)
+        phases = warmup_and_measure(traffic, topology.streams, warmup, pool.mean_size, turns)
         if backlog is not None:
             phases = backlog.phases(phases)
         rate = traffic.rate

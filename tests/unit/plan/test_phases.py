@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import plans
 from builders.pacing import share
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -259,7 +260,7 @@ def staged_traffic() -> PacedTraffic:
 
 def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
     """It is not recorded and has no changes; the measured phase continues its sequences."""
-    warmup, measure = warmup_and_measure(staged_traffic(), 4, SECOND)
+    warmup, measure = warmup_and_measure(staged_traffic(), 4, SECOND, 100.0)
     assert (
         warmup.name,
         warmup.duration,
@@ -292,9 +293,9 @@ def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
 
 def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone() -> None:
     """Without streams nothing is due in it."""
-    (only,) = warmup_and_measure(staged_traffic(), 4, 0)
+    (only,) = warmup_and_measure(staged_traffic(), 4, 0, 100.0)
     assert (only.name, only.before.total) == ("measure", 0)
-    (listening,) = warmup_and_measure(staged_traffic(), 0, SECOND)
+    (listening,) = warmup_and_measure(staged_traffic(), 0, SECOND, 100.0)
     assert (listening.name, listening.duration, listening.streams, listening.total) == (
         "measure",
         3 * SECOND,
@@ -306,17 +307,30 @@ def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone(
 def test_a_warm_up_of_a_phase_without_any_rate_sends_nothing() -> None:
     """Its duration is the same."""
     warmup, measure = warmup_and_measure(
-        replace(staged_traffic(), steps=((SECOND, 0.0), (SECOND, 0.0))), 4, SECOND
+        replace(staged_traffic(), steps=((SECOND, 0.0), (SECOND, 0.0))), 4, SECOND, 100.0
     )
     assert (warmup.total, warmup.duration, measure.total) == (0, SECOND, 0)
 
 
 def test_phases_of_paced_bytes_have_the_mean_size() -> None:
-    """All consumers take messages unless a change at the start has a number."""
+    """The warm-up has its own; all consumers take messages unless a change at the start has a number."""
     made = replace(staged_traffic(), in_bytes=True, changes=(Change(at=SECOND, consumers=3),))
-    phases = warmup_and_measure(made, 4, SECOND)
-    assert [(phase.mean_size, phase.consumers) for phase in phases] == [(100.0, None)] * 2
-    assert [phase.total for phase in phases] == [3, 6]
+    phases = warmup_and_measure(made, 4, SECOND, 50.0)
+    assert [(phase.mean_size, phase.consumers) for phase in phases] == [(50.0, None), (100.0, None)]
+    assert [phase.total for phase in phases] == [6, 6]
+
+
+def test_a_warm_up_has_the_sizes_of_the_profile_and_not_those_of_stages() -> None:
+    text = """\
+name: p
+producerRate: 10000B/s
+messageSize: 100
+warmupDuration: 2s
+stages: [{duration: 2s, messageSizeDistribution: {"1000-1001": 1}}]
+driver: {name: loopback}
+"""
+    warmup, measure = plans.made(profiles.loads(text, "p.yaml")).phases
+    assert (warmup.total, measure.total) == (200, 20)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +351,6 @@ def test_a_backlog_is_drained_at_the_larger_of_what_is_under_way_and_what_the_ra
         rate=rate,
     )
     assert plan.drained == left
-    warmup, measure = plan.phases(warmup_and_measure(staged_traffic(), 4, SECOND))
+    warmup, measure = plan.phases(warmup_and_measure(staged_traffic(), 4, SECOND, 100.0))
     assert (measure.paused, warmup.paused) == (True, False)
     assert measure.duration == 2 * int(1000 / 2 / rate * SECOND) + 6 * SECOND + 3 * CHANGE_IN
