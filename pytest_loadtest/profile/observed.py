@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pytest_loadtest.message.envelope import COMPACT_HEAD
 from pytest_loadtest.message.payloads import parse_range
 from pytest_loadtest.message.sizing import Range
 from pytest_loadtest.profile.sizes import distribution
@@ -209,10 +210,13 @@ def _time(traffic: Traffic, replay: bool) -> Iterator[str]:
 
 def _sizes(traffic: Traffic) -> Iterator[str]:
     ranges = traffic.distribution()
-    total = sum(sum(parse_range(key)) // 2 * weight for key, weight in ranges.items())
+    total = 0
+    for key, weight in ranges.items():
+        total += max(sum(parse_range(key)) // 2, COMPACT_HEAD) * weight
     sent = f"{total / sum(ranges.values()):,.0f} B"
     observed = f"{traffic.mean_size:,.0f} B"
-    yield f"# mean {observed}; a run sends the middle of each range, mean {sent}"
+    payloads = f"the middle of each range, at least {COMPACT_HEAD} B"
+    yield f"# mean {observed}; a run sends {payloads}: mean {sent}"
     yield "messageSizeDistribution:"
     for key, weight in ranges.items():
         yield f"  {json.dumps(key)}: {weight}"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_loadtest import profile
 from pytest_loadtest.message.payloads import parse_range
+from pytest_loadtest.plan.plan import profile_pool
 from pytest_loadtest.profile.observed import (
     MOST_RANGES,
     Seen,
@@ -100,6 +101,16 @@ def test_many_sizes_become_ranges_near_powers_of_two() -> None:
     middles = sum(sum(parse_range(key)) / 2 * weight for key, weight in found.items()) / len(sizes)
     assert middles == pytest.approx(traffic.mean_size, rel=0.02)
     assert all(end % 8 == 0 for key in found for end in parse_range(key))
+
+
+def test_a_size_below_an_envelope_is_not_sent_as_its_middle() -> None:
+    """The comment has the mean size of the payloads that a run of the profile sends."""
+    traffic = made_traffic([message(size=size) for size in (5, 5, 5, 100)])
+    text = profile_text(traffic, MQTT, replay=False)
+    mean = profile_pool(learned(traffic)).mean_size
+    assert mean == 37
+    least = "the middle of each range, at least 16 B"
+    assert f"# mean 29 B; a run sends {least}: mean {mean:.0f} B" in text
 
 
 def test_messages_before_the_start_are_left_out() -> None:
