@@ -19,9 +19,10 @@ further copies are *duplicates*, those of messages that the client sent again af
 connection (``resends`` above 0) also *duplicates of resent*. A delivery is *lost* if its message
 was acknowledged and it has no copy, and *out of order* if all its copies have ``Flag.LATE``. It is
 *in time* if a copy arrived within the measured phase, shifted as a whole by the median end-to-end
-latency (decision 004). The delay of a delayed message is first subtracted from its arrival, and the
-phase is shifted by the median lateness instead. A message is *out of due order* if the first copy
-of a delivery of it has ``Flag.UNDUE``.
+latency, and so that its first and its last message have the same room (decision 004). The delay of
+a delayed message is first subtracted from its arrival, and the phase is shifted by the median
+lateness instead. A message is *out of due order* if the first copy of a delivery of it has
+``Flag.UNDUE``.
 
 Through a service with ``outputs`` N above 1, N deliveries of a message are due to each
 subscription. They are not told apart: of c copies min(N, c) are received, max(0, c − N) duplicates,
@@ -91,7 +92,7 @@ from pytest_loadtest.metrics.expected import with_latencies
 from pytest_loadtest.metrics.full_windows import full_windows_of_rows
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_latencies, gap_times
 from pytest_loadtest.metrics.histogram import exact_total, histogram
-from pytest_loadtest.metrics.in_time import masks_in_time, median_shift, shift_without_own
+from pytest_loadtest.metrics.in_time import begins_in_time, masks_in_time
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements
 from pytest_loadtest.metrics.offering import count_offers, offered_windows
 from pytest_loadtest.metrics.own_delays import (
@@ -196,7 +197,7 @@ def measure(
         undue = first["flags"] & Flag.UNDUE != 0
         counts = replace(counts, out_of_due_order=int(undue.sum()))
 
-    lost = deliveries.lost.reshape(run.subscriptions, int((run.end - run.first).sum()))
+    lost = deliveries.lost.reshape(run.subscriptions, _offered(run))
     answered = answered_of(run, lost.sum(axis=1), counts.acked)
     heard = heard_of(run, copies["subscription"], run.stream_topics[copies["stream"]])
     # Without subscriptions a stream is silent if none of its messages was acknowledged.
@@ -417,9 +418,8 @@ def _deliveries(
 
     # The delay of a delayed message is subtracted: intended + (received − due).
     arrived = copies["intended"] + run.lateness(copies)
-    shift = shift_without_own(latencies, run)
-    begins = run.start + median_shift(latencies), None if shift is None else run.start + shift
-    masks = masks_in_time(copies, arrived, begins, run.duration, run)
+    begins = begins_in_time(latencies, sent["intended"], len(sent["seq"]), run)
+    masks = masks_in_time(copies, arrived, begins, run)
     none = np.zeros(len(place), np.bool_)
     in_time = {without_own(name): none for name in masks} | masks
     received = np.minimum(all_copies, run.outputs)
@@ -547,14 +547,13 @@ def _breakdown(
     key_of = np.zeros(_offered(run), np.int64)
     key_of[_numbers(sent, run)] = sent[key]
     keys = np.tile(key_of, run.subscriptions)
-    lost = np.repeat(keys, deliveries.lost)
-    in_time = np.repeat(keys, deliveries.in_time["in_time"])
-    in_time_without_own = np.repeat(keys, deliveries.in_time["in_time_without_own"])
+    in_time = deliveries.in_time
 
     parts = []
     for number, name in enumerate(names):
         part_sent = _take(sent, sent[key] == number)
         out = ~_is_dropped(part_sent)
+        of_part = keys == number
         parts.append(
             Breakdown(
                 name=name,
@@ -562,9 +561,9 @@ def _breakdown(
                 sent=int(out.sum()),
                 acked=int((acked[key] == number).sum()),
                 received=int((first[key] == number).sum()),
-                received_in_time=int((in_time == number).sum()),
-                in_time_without_own=int((in_time_without_own == number).sum()),
-                lost=None if run.selective else int((lost == number).sum()),
+                received_in_time=int(in_time["in_time"][of_part].sum()),
+                in_time_without_own=int(in_time["in_time_without_own"][of_part].sum()),
+                lost=None if run.selective else int(deliveries.lost[of_part].sum()),
                 bytes_sent=int(part_sent["size"][out].sum()),
                 latencies=_of_part(kinds, key, number),
             )

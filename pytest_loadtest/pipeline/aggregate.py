@@ -19,14 +19,14 @@ from pyspark.errors import PySparkException
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.metrics.expected import Recorded
 from pytest_loadtest.metrics.gaps import gaps_of_cells, longest_gaps
-from pytest_loadtest.metrics.in_time import median_shift, shift_without_own
+from pytest_loadtest.metrics.in_time import begins_in_time
 from pytest_loadtest.metrics.stats import LOST_RANGES
 from pytest_loadtest.pipeline import read
 from pytest_loadtest.pipeline import transforms as T
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.collect import Collector, Counted
-from pytest_loadtest.pipeline.executor import Begins, unpack
+from pytest_loadtest.pipeline.executor import unpack
 from pytest_loadtest.pipeline.gap_receipts import INSIDE, SuspectCells, suspects_of
 from pytest_loadtest.pipeline.kernel import FIRST_COPY_KINDS
 from pytest_loadtest.pipeline.spool import Spool, joined_spans, spool_spans
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.metrics.gaps import DeliveryGaps
+    from pytest_loadtest.metrics.in_time import Begins
     from pytest_loadtest.metrics.measurements import Measurements
 
 # Names of tables.
@@ -308,17 +309,13 @@ def _answers(
 
 
 def _begins(parts: list[Expected], counted: list[Counted]) -> list[Begins]:
-    """Return for each part the start, ns, of the time in which a copy is in time.
-
-    It is the phase's start plus the median latency; the second one is without the generator's own
-    delays.
-    """
-    begins: list[Begins] = []
+    """Return for each part when the times begin in which a copy is in time."""
+    begins = []
     for part, of_part in zip(parts, counted, strict=True):
         latencies = latencies_by_kind(of_part.tables, FIRST_COPY_KINDS)
-        shift = shift_without_own(latencies, part)
-        without_own = None if shift is None else part.start + shift
-        begins.append((part.start + median_shift(latencies), without_own))
+        sent = of_part.tables["sent"]
+        intended = np.append(sent["first"], sent["last"])
+        begins.append(begins_in_time(latencies, intended, int(sent["n"].sum()), part))
     return begins
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.in_time import Begins
     from pytest_loadtest.pipeline.kernel import Rows
 
 SENT_WORD_COLUMNS = ("stream", "bucket", "status", "seq", "resends")
@@ -144,25 +145,20 @@ class Words:
         every["word"] += np.repeat(np.arange(times) * self._words * self.pieces, len(once["word"]))
         return every
 
-    def copies(
-        self, rows: Rows, begin: int, end: int, begin_without_own: int | None = None
-    ) -> Table:
+    def copies(self, rows: Rows, begins: Begins) -> Table:
         """Return the words of copies.
 
-        They have the number of rows, and masks of messages received, punctual, and received from
-        ``begin`` until ``end``.
+        They have the number of rows, and masks of messages received, punctual, and in time.
 
         :param rows: ``RECEIVED_WORD_COLUMNS``, and ``intended`` if messages are delayed, or the
             phase is cut for objectives.
-        :param begin_without_own: the begin if no copy were late by the generator's own delays; None
-            if such copies are not counted.
         """
         rows = copies_of(rows, self.run)
         arrived = rows["received"]
         if self.run.delays is not None:
             arrived = rows["intended"] + self.run.lateness(rows)
         marks = {"punctual": rows["flags"] & int(Flag.LATE) == 0}
-        marks |= masks_in_time(rows, arrived, (begin, begin_without_own), end - begin, self.run)
+        marks |= masks_in_time(rows, arrived, begins, self.run)
         if self.run.outputs > 1:
             return _layered(self.of_rows(rows), marks)
         table, number = _words_and_order(self.of_rows(rows), marks, ("copies", "got"))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.in_time import Begins
     from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.kernel import Rows
     from pytest_loadtest.pipeline.read import SampleFile
@@ -60,11 +61,6 @@ WHOLE_TABLE: Final = -1
 TABLE_SCHEMA = "part int, name string, content binary"
 COUNTED_SCHEMA = "part int, name string, shard int, kind int, content binary"
 WORDS_SCHEMA = "part int, slot bigint, content binary"
-
-Begins = tuple[int, int | None]
-"""The start of the time in which a copy is in time, and that without the generator's own delays;
-None: what would be in time without them is not counted.
-"""
 
 
 class TablesOfFiles:
@@ -265,7 +261,7 @@ class WordsOfFiles:
             columns["sent"] += ("intended",)
         if sliced or any(part.delays for part in self._parts):
             columns["received"] += ("intended",)
-        if any(without_own is not None for _, without_own in self._begins):
+        if any(begins.without_own is not None for begins in self._begins):
             columns["received"] = RECEIVED_COLUMNS
 
         for kind, rows in blocks(self._tasks, batches, columns):
@@ -273,9 +269,7 @@ class WordsOfFiles:
                 if kind == "sent":
                     tables.add(of_part.sent(rows))
                 else:
-                    begin, without_own = begins
-                    end = begin + of_part.run.duration
-                    tables.add(of_part.copies(rows, begin, end, without_own))
+                    tables.add(of_part.copies(rows, begins))
             # Words that arrive over a long time are sent early and merged
             # after the shuffle, so that memory stays bounded.
             if sum(tables.size for tables in gathered) > CELLS:

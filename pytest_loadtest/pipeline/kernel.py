@@ -122,6 +122,8 @@ def sent_tables(rows: Rows, run: Expected) -> Iterator[tuple[str, Table]]:
         }
     )
     high, low = _halves(groups, rows["blocked"])
+    intended = rows["intended"]
+    totals |= {"first": groups.minimum(intended), "last": groups.maximum(intended)}
     yield "sent", totals | {"n": groups.n, "blocked_high": high, "blocked_low": low}
 
     waited = take(rows, rows["blocked"] > 0)

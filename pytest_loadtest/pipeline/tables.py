@@ -57,13 +57,16 @@ _DELIVERIES = (
     "offered copies distinct received received_in_time in_time_without_own lost late resent"
     " duplicates_of_resent acked"
 )
+_RECEIPTS = _columns("subscription topic cell", minimum="first", maximum="last", sums="n")
 
 # The tables of edges, which first_edges merges, and of ranges_of, without equal rows, are not here.
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
-    # Measured sent rows, and measured received rows.
+    # Measured sent rows, with their earliest and latest intended time, and measured received rows.
     "sent": _columns(
         "topic bucket status",
         sums="n bytes in_time own_late blocked_high blocked_low",
+        minimum="first",
+        maximum="last",
     ),
     "received": _columns("fate", sums="n"),
     # Extremes and sums of histograms, in two halves, and their values per HDR bucket.
@@ -85,10 +88,8 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
     # First copies by subscription, topic and cell of time (metrics.gaps), with the earliest and the
     # latest receipt; and the same with each copy earlier by the part of its latency that the
     # generator's own delays explain.
-    "gaps": _columns("subscription topic cell", minimum="first", maximum="last", sums="n"),
-    "gaps_without_own": _columns(
-        "subscription topic cell", minimum="first", maximum="last", sums="n"
-    ),
+    "gaps": _RECEIPTS,
+    "gaps_without_own": _RECEIPTS,
     # Messages with each property, and deliveries by size bucket.
     "deliveries": _columns("subscription stream", sums=_DELIVERIES),
     "buckets": _columns("bucket", sums="received received_in_time in_time_without_own lost"),

@@ -23,7 +23,6 @@ from pytest_loadtest.pipeline.executor import (
     COUNTED_SCHEMA,
     TABLE_SCHEMA,
     WORDS_SCHEMA,
-    Begins,
     TablesOfFiles,
     WordsOfFiles,
     counted_tables,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pytest_loadtest.metrics.expected import Expected
+    from pytest_loadtest.metrics.in_time import Begins
     from pytest_loadtest.pipeline.gap_receipts import SuspectCells
     from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table

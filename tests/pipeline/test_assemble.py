@@ -11,7 +11,7 @@ import pytest
 from runs import differences, generate, make_recorded, make_run
 
 from pytest_loadtest.metrics.gaps import delivery_gaps, gap_times
-from pytest_loadtest.metrics.in_time import median_shift
+from pytest_loadtest.metrics.in_time import begins_in_time
 from pytest_loadtest.metrics.stats import LOST_RANGES, measure
 from pytest_loadtest.pipeline import tables
 from pytest_loadtest.pipeline.assemble import Answers, assemble, latencies_by_kind
@@ -44,9 +44,10 @@ def answers(run: Expected, sent: dict[str, Any], received: dict[str, Any]) -> An
     for name, table in (*sent_tables(sent, run), *received_tables(received, run)):
         parts[name].append(table)
     counted = {name: tables.merge_rows(name, parts[name]) for name in tables.TABLES}
-    begin, words = run.start + median_shift(latencies_by_kind(counted)), words_of(run)
+    begins = begins_in_time(latencies_by_kind(counted), sent["intended"], len(sent["seq"]), run)
+    words = words_of(run)
     of_words = words.tables(
-        words.merge([words.sent(sent), words.copies(received, begin, begin + run.duration)]),
+        words.merge([words.sent(sent), words.copies(received, begins)]),
         LOST_RANGES,
     )
     spool = Spool(Path())

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from runs import Rows, far_rows, generate, make_run
 
 from pytest_loadtest.message.samples import KINDS, Flag
+from pytest_loadtest.metrics.in_time import Begins
 from pytest_loadtest.pipeline import bitmaps, broadcasts, tables
 
 
@@ -26,7 +27,7 @@ def test_words_are_the_same_whatever_the_slots(
     run = make_run(messages=300, subscriptions=2, first=7)
     sent, received = generate(run, seed)
     found = bitmaps.Words(run)
-    tables_of = [found.sent(sent), found.copies(received, run.start, run.start + run.duration)]
+    tables_of = [found.sent(sent), found.copies(received, Begins(run.start))]
     whole = found.merge(tables_of)
     monkeypatch.setattr(bitmaps, "SLOT_BITS", slot_bits)
     blocks = [
@@ -34,7 +35,7 @@ def test_words_are_the_same_whatever_the_slots(
         for low in range(0, 4000, 170)
         for rows, how in (
             (sent, found.sent),
-            (received, lambda part: found.copies(part, run.start, run.start + run.duration)),
+            (received, lambda part: found.copies(part, Begins(run.start))),
         )
         if len(
             (table := how({name: column[low : low + 170] for name, column in rows.items()}))["word"]
@@ -72,7 +73,7 @@ def test_copies_of_resent_messages_are_counted_separately(
     parts = [found.sent(sent)]
     for seqs in blocks:
         rows = {name: np.zeros(len(seqs), np.int64) for name in bitmaps.RECEIVED_WORD_COLUMNS}
-        parts.append(found.copies(rows | {"seq": np.array(seqs, np.int64)}, 0, 1))
+        parts.append(found.copies(rows | {"seq": np.array(seqs, np.int64)}, Begins(0)))
     gathered = [
         found.compact([parts[i] for i in group])
         for group in np.split(np.arange(len(parts)), sorted(cuts))
@@ -102,7 +103,7 @@ def test_messages_sent_once_cost_no_column() -> None:
         "seq": np.arange(64)
     }
     halves = [
-        found.copies({name: column[half] for name, column in copies.items()}, 0, 1)
+        found.copies({name: column[half] for name, column in copies.items()}, Begins(0))
         for half in (slice(32), slice(32, 64))
     ]
     table = found.compact([found.sent(sent), *halves])
@@ -131,7 +132,7 @@ def test_words_number_messages_beyond_32_bits(planned: int) -> None:
     merged = words.merge(
         [
             words.sent(columns_of_files(sent, "sent")),
-            words.copies(columns_of_files(received, "received"), 0, 1 << 62),
+            words.copies(columns_of_files(received, "received"), Begins(0)),
         ]
     )
     found = [tables.delivery_totals(words.named(slot)) for _, slot in words.slots(merged)]
@@ -159,8 +160,8 @@ def test_words_with_a_message_that_came_twice_are_repeated() -> None:
         (broadcasts.BroadcastWords(run), [(64 * 3, 64 * 3 + 2)]),
     ):
         blocks = [
-            how.copies(rows, 0, 1),
-            how.copies({name: column[2:3] for name, column in rows.items()}, 0, 1),
+            how.copies(rows, Begins(0)),
+            how.copies({name: column[2:3] for name, column in rows.items()}, Begins(0)),
         ]
         for parts in (blocks, [how.compact(blocks)]):
             found = how.repeated(how.merge(parts))
@@ -240,7 +241,7 @@ def test_words_of_more_messages_than_32_bits_count_keep_their_subscription(
         "stream": np.full(8, 3, np.int32),
     }
     for found in (
-        words.named(words.copies(rows, 0, 1)),
+        words.named(words.copies(rows, Begins(0))),
         words.named(words.sent(sent_rows(3, seq))),
     ):
         pairs = zip(
@@ -273,7 +274,7 @@ def test_words_count_how_often_each_message_came(rows: list[tuple[int, bool]], c
         )
         columns["seq"] = np.array([seq for seq, _ in part], np.int64)
         columns["flags"] = np.array([late * int(Flag.LATE) for _, late in part], np.int64)
-        parts.append(counter.copies(columns, 0, 1))
+        parts.append(counter.copies(columns, Begins(0)))
     named = counter.named(counter.merge([counter.compact(parts)]))
     totals = tables.delivery_totals(named) if rows else {}
     every = Counter(seq for seq, _ in rows)

@@ -11,6 +11,7 @@ from runs import START, make_run
 from pytest_loadtest.errors import NoData
 from pytest_loadtest.message.samples import KINDS
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES
+from pytest_loadtest.metrics.in_time import Begins
 from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.pipeline import bitmaps, broadcasts
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
@@ -28,7 +29,7 @@ def test_broadcasts_have_no_more_words_than_64_bits_number(subscriptions: int) -
         "seq": np.array([planned - 1]),
         "subscription": np.array([subscriptions - 1], np.int32),
     }
-    (word,) = broadcasts.BroadcastWords(run).copies(rows, 0, 1)["word"].tolist()
+    (word,) = broadcasts.BroadcastWords(run).copies(rows, Begins(0))["word"].tolist()
     assert word == planned * -(-subscriptions // 64) - 1
     with pytest.raises(NoData, match="more than can be counted"):
         broadcasts.BroadcastWords(replace(run, end=np.array([2 * planned + 2])))
@@ -78,7 +79,7 @@ def test_a_late_send_excuses_the_completion_of_a_broadcast_and_not_its_spread(tw
     if twice:
         tables = dict(words.completions(np.arange(70), rows))
     else:
-        copies = words.merge([words.copies(rows, START, START + 2 * SECOND)])
+        copies = words.merge([words.copies(rows, Begins(START))])
         tables = words.tables(copies, 10)
     names = list(COUNTED_LATENCIES)
     kinds = {names[number] for number in tables["histograms"]["what"].tolist()}

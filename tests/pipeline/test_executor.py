@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from runs import MESSAGES, STREAMS, slow_streams
 
+from pytest_loadtest.metrics.in_time import Begins
 from pytest_loadtest.pipeline import executor, read
 from pytest_loadtest.pipeline.bitmaps import Words
 from pytest_loadtest.pipeline.executor import GatheredWords, WordsOfFiles, unpack
@@ -27,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gathered(folder: Path) -> list[Table]:
     """The words that leave each task."""
     found = read.load_run(folder)
-    words = WordsOfFiles(read.tasks(found), [found.run], [(0, None)])
+    words = WordsOfFiles(read.tasks(found), [found.run], [Begins(0)])
     batches = (
         batch
         for i in range(len(read.tasks(found)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from runs import make_run
 
+from pytest_loadtest.metrics.in_time import Begins
 from pytest_loadtest.pipeline import aggregate, read
 from pytest_loadtest.pipeline import transforms as T
 
@@ -30,7 +31,7 @@ def test_nothing_is_used_that_spark_connect_lacks() -> None:
 
 def test_words_are_never_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """They go from worker to worker by the slot, and once."""
-    T.deliveries(spark.range(1), [[]], [make_run()], [(0, None)], 1).explain()
+    T.deliveries(spark.range(1), [[]], [make_run()], [Begins(0)], 1).explain()
     plan = capsys.readouterr().out
     assert (
         plan.count("Exchange") == 1

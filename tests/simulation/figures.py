@@ -341,13 +341,16 @@ def _error_of_times(facts: Facts) -> float:
 
 
 def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None:
-    """Return the deliveries in time: within the phase, moved by the median latency (docs/decisions/004); in a window, before its end."""
+    """Return the deliveries in time: within the phase, moved by the median latency and so that both ends have the same room; in a window, before its
+    end (docs/decisions/004).
+    """
     if not facts.subscriptions or not facts.copies or facts.bucket:
         return None
     shift = (whole or facts).shift
-    # Both the time of a delivery and the median are known up to the error of the clocks.
-    slack = shift * RESOLUTION + 2 * _error_of_times(facts)
+    # The times of a delivery, of the median, and of the first and last message are known up to the error of the clocks.
+    slack = shift * RESOLUTION + 3 * _error_of_times(facts)
     begin, end = facts.begin + shift, facts.end + shift
+    least, most = (0.0, 0.0) if whole is not None else _moved_back(facts)
     if whole is not None:
         begin = -math.inf
     outputs = facts.outputs
@@ -357,8 +360,8 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
         # The delay of a delayed message is subtracted.
         delay = 0 if sent.due is None else sent.due - sent.intended
         times = [(copy.stamped or 0) - delay for copy in copies]
-        certain = sum(begin + slack <= time < end - slack for time in times)
-        possible = sum(begin - slack <= time < end + slack for time in times)
+        certain = sum(begin - least + slack <= time < end - most - slack for time in times)
+        possible = sum(begin - most - slack <= time < end - least + slack for time in times)
         surely += min(certain, outputs)
         maybe += min(possible, outputs)
     if unit == "ratio":
@@ -366,6 +369,23 @@ def _throughput(facts: Facts, unit: str, whole: Facts | None) -> Interval | None
     else:
         base = facts.fan_out * (facts.end - facts.begin) / 1e9
     return (surely / base, maybe / base) if base else None
+
+
+def _moved_back(facts: Facts) -> Interval:
+    """Return by how much less than the median a phase is moved (docs/decisions/004).
+
+    As far as the last message is due before the end, and the first one after the begin, both are then equally far; at most by half of the mean
+    time between two messages.
+    """
+    due = [sent.intended for sent in facts.messages]
+    length = facts.end - facts.begin
+    if facts.offered != len(due):  # When a dropped message was due is unknown.
+        most = length / 2 / max(facts.offered or 0, len(due))
+        return -most, most
+    behind, ahead = facts.end - max(due), min(due) - facts.begin
+    limit = length / len(due) / 2
+    back = sorted((-limit, (behind - ahead) / 2, limit))[1]
+    return back, back
 
 
 def _is_too_much_missing(

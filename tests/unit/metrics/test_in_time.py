@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_loadtest.message.samples import RECEIVED, SENT, Status
 from pytest_loadtest.metrics.expected import Expected, Recorded
 from pytest_loadtest.metrics.histogram import histogram
-from pytest_loadtest.metrics.in_time import masks_in_time, shift_without_own
+from pytest_loadtest.metrics.in_time import Begins, begins_in_time, masks_in_time
 from pytest_loadtest.metrics.own_delays import of_copies
 from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.stats import measure
@@ -21,6 +21,10 @@ from pytest_loadtest.values.quantities import MILLISECOND as MS
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
     from pytest_loadtest.metrics.measurements import Measurements
 
 PHASE = 2000
@@ -89,7 +93,8 @@ def by_definition(run: Expected, copies: list[Copy]) -> tuple[int, list[int], in
     whole, in_first = [], 0
     for number, of_one in arrivals.items():
         earlier = [arrival - shift for *_, arrival in of_one]
-        whole += [number] if any(0 <= arrival < PHASE * MS for arrival in earlier) else []
+        # The last message is due 20 ms before the end: the phase is moved by half of that.
+        whole += [number] if any(0 <= at + 10 * MS < PHASE * MS for at in earlier) else []
         in_first += number < 50 and min(earlier) < SECOND
     return len(whole), [sum(number % 2 == side for number in whole) for side in (0, 1)], in_first
 
@@ -110,7 +115,7 @@ COPIES = st.lists(
 def test_what_would_be_in_time_is_counted_as_it_is_defined(
     copies: list[Copy], begin: int, length: int
 ) -> None:
-    """Any copy counts, both ends of the phase move by the median without own parts, and windows have only an end."""
+    """Any copy counts, both ends of the phase move by the median without own parts, and windows have only an end, which nothing else moves."""
     run = plan(
         paused(),
         paused((begin, begin + length)),
@@ -163,6 +168,117 @@ def test_a_run_without_own_parts_looks_up_no_copy() -> None:
     """Its workers stalled when nothing came."""
     run = plan(paused(), paused((1900, 2000)))
     found = measured(run, EVERY)
-    assert shift_without_own(found.latencies, run) is None
     none = np.zeros(0, np.int64)
-    assert list(masks_in_time({}, none, (0, None), 1, run)) == ["in_time"]
+    assert begins_in_time(found.latencies, none, 0, run).without_own is None
+    assert list(masks_in_time({}, none, Begins(0), run)) == ["in_time"]
+
+
+def perfect(
+    due: NDArray[np.int64], duration: int, late: NDArray[np.int64], *pauses: Pauses
+) -> Measurements:
+    """Return a run that sent each message when it was due; the copies came so much later, ns."""
+    n = len(due)
+    run = plan(*pauses, duration=duration, end=np.array([n]), bounds_throughput=bool(pauses))
+    columns = {"seq": np.arange(n), "intended": due, "sent": due, "acked": due, "lag": -1}
+    columns |= {"received": due + late, "worker": 1}
+    sent, received = (
+        {
+            name: np.broadcast_to(columns.get(name, 0), n).astype(np.int64)
+            for name in (*(column.name for column in kind), "worker")
+        }
+        for kind in (SENT, RECEIVED)
+    )
+    return measure(sent, received, run, Recorded())
+
+
+def even(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.arange(n) * SECOND
+
+
+def even_from_its_middle_on(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A stage may begin right after a message is due, and end right after one."""
+    return (np.arange(n) + 1) * SECOND - 100_000
+
+
+def random_times(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.sort(rng.integers(0, n * SECOND, n))
+
+
+def a_burst(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    return np.repeat(rng.integers(0, n * SECOND, 1), n)
+
+
+def two_bursts(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """All but one message are due at the start, or at the end."""
+    at_end = np.arange(n) >= rng.integers(0, n + 1)
+    return at_end * (n * SECOND - 2 * MS)
+
+
+TRAINS = [even, even_from_its_middle_on, random_times, a_burst, two_bursts]
+
+
+@pytest.mark.parametrize("train", TRAINS)
+@pytest.mark.parametrize("n", [1, 2, 5, 19, 20, 30])
+def test_a_perfect_target_delivers_everything_in_time_however_few_messages_are_due(
+    n: int, train: Callable[[int, np.random.Generator], NDArray[np.int64]]
+) -> None:
+    """Half of all latencies are below the median, and half of them above."""
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        late = rng.integers(9 * MS // 2, 11 * MS // 2, n)
+        found = perfect(train(n, rng), n * SECOND, late)
+        assert found.counts.received_in_time == n
+
+
+def test_the_first_of_few_messages_would_be_in_time_without_a_stall() -> None:
+    """Without own delays the phase has the same room at both ends."""
+    late = np.array([4, 5, 6, 7, 1100]) * MS
+    stall = paused(), paused((4001, 5100))
+    found = perfect(even(5, np.random.default_rng()), 5 * SECOND, late, *stall)
+    assert (found.counts.received_in_time, found.in_time_without_own) == (4, 5)
+
+
+@pytest.mark.parametrize("train", [even, even_from_its_middle_on])
+@pytest.mark.parametrize("number", [0, 5, 9])
+def test_one_of_ten_messages_that_comes_after_the_end_is_not_in_time(
+    number: int, train: Callable[[int, np.random.Generator], NDArray[np.int64]]
+) -> None:
+    due = train(10, np.random.default_rng())
+    late = np.full(10, 5 * MS)
+    late[number] = 10 * SECOND + 600 * MS - due[number]
+    assert perfect(due, 10 * SECOND, late).counts.received_in_time == 9
+
+
+@given(share=st.floats(0.1, 1), latency=st.integers(0, 5000))
+def test_of_many_messages_the_same_room_moves_one_at_most(share: float, latency: int) -> None:
+    """The target delivers a share of the rate, each message as soon as it can."""
+    n = 1000
+    duration = n * 20 * MS
+    due = np.arange(n) * 20 * MS
+    arrived = latency * MS + (np.arange(n) * (20 * MS / share)).astype(np.int64)
+    counted = histogram(arrived - due)
+    assert counted is not None
+    elapsed = arrived - counted.percentile(50)
+    plain = int(((elapsed >= 0) & (elapsed < duration)).sum())
+    found = perfect(due, duration, arrived - due)
+    assert abs(found.counts.received_in_time - plain) <= 1
+
+
+@pytest.mark.parametrize(
+    ("intended", "earlier"),
+    [
+        ([], 0),
+        ([0], PHASE // 2),
+        ([PHASE - 1], 1 - PHASE // 2),
+        ([100, PHASE - 300], 100),
+        ([300, PHASE - 100], -100),
+        ([0, 0], PHASE // 4),
+    ],
+)
+def test_the_phase_begins_so_that_first_and_last_message_have_the_same_room(
+    intended: list[int], earlier: int
+) -> None:
+    """By half a mean interval at most."""
+    times = np.array(intended, np.int64) * MS
+    begins = begins_in_time({}, times, len(times), plan())
+    assert begins.earlier // MS == earlier
