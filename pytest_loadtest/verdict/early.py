@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1) -> float:
     """Return the lowest rate, msg/s, at which a hold has enough messages to be judged, plus 5 %.
 
-    0 if one message is enough. A percentile needs its samples. Throughput counts all messages of a
-    hold except about half a message at its edge (decision 004): of 8 messages that is more than the
-    3 % that ``throughput: 97%`` allows.
+    0 if one message is enough. A percentile needs its samples. The throughput of a window counts
+    all messages except about half a message at its end (decision 021): of 8 messages that is more
+    than the 3 % that ``throughput: 97%`` allows. The same limit applies to a hold without windows.
 
     :param deliveries: copies of each message: an end-to-end latency has a sample for each, all
         others have one for the message.
