@@ -15,10 +15,10 @@ from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.route import TOPIC, Carrier
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.message.template import JsonShape
-from pytest_loadtest.profile import traffic
 from pytest_loadtest.profile.fields import spelling
 from pytest_loadtest.profile.judging import bounding
 from pytest_loadtest.profile.model import choose_client
+from pytest_loadtest.profile.traffic import small_sizes
 from pytest_loadtest.verdict.abort import LATENCY
 from pytest_loadtest.verdict.grammar import OUTPUT_SHARE
 from pytest_loadtest.verdict.objectives import UNKNOWN_OF_CHOICE
@@ -251,14 +251,7 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
         reason = "a body with an envelope needs"
     else:
         return
-    if profile.message_size is not None and profile.message_size < least:
-        message = f"messageSize: {profile.message_size} B is below the {least} B that {reason}"
-        yield Problem(("messageSize",), message, f"write {least} or more")
-    for sizes in traffic.distributions(profile):
-        for bucket in sizes.buckets:
-            if bucket.low < least:
-                message = f"size range {bucket.name!r} has sizes below the {least} B that {reason}"
-                yield Problem((*sizes.path, bucket.name), message, f"begin it at {least}")
+    yield from small_sizes(profile, least, reason)
     if profile.payload_file is not None and place.carrier is Carrier.JSON:
         message = "payloadFile: the body is JSON with a token (route.envelope)"
         yield Problem(("payloadFile",), message, "write messageSize alone", at_key=True)

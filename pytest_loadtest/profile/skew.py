@@ -12,7 +12,7 @@ from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import CHECKSUM
-from pytest_loadtest.profile.traffic import compact_sizes
+from pytest_loadtest.profile.traffic import small_sizes
 from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _turns(profile: Profile) -> Iterator[Problem]:
     skew = profile.skew
     if skew is None:
         return
+    turns = sum(skew.shares(profile.topics))
     if skew.swing is not None:
         key = "swing"
         remedy = "write a shorter swing"
@@ -57,11 +58,9 @@ def _turns(profile: Profile) -> Iterator[Problem]:
     elif skew.weights:
         key = "weights"
         remedy = "write smaller weights in the same proportion"
-        turns = sum(skew.shares(profile.topics))
     else:
         key = "zipf"
         remedy = "write fewer topics"
-        turns = sum(skew.shares(profile.topics))
     turns *= profile.producers_per_topic
     if turns > MOST_TURNS:
         cycle = f"skew.{key}: {turns:,} messages in one cycle of the shares"
@@ -116,13 +115,13 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
     skew = profile.skew
     if skew is None:
         return
-    reason = "that topics with different rates need"
+    reason = "topics with different rates need"
     least = HEAD + (CHECKSUM if profile.checksum else 0)
     for size in sorted(set(skew.message_sizes or ())):
         if size < least:
-            message = f"skew.messageSizes: {size} B is below the {least} B {reason}"
+            message = f"skew.messageSizes: {size} B is below the {least} B that {reason}"
             yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
-    yield from compact_sizes(profile, reason, "remove skew")
+    yield from small_sizes(profile, HEAD, reason, ", or remove skew")
     largest = max(skew.message_sizes or (0,))
     limit = profile.max_message_size
     if largest > limit:

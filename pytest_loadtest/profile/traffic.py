@@ -118,27 +118,29 @@ def _bytes(profile: Profile) -> Iterator[Problem]:
     if profile.messages is not None:
         message = "messages: cannot be combined with a rate in bytes"
         yield Problem(("messages",), message, "write producerRate in messages, as in 5000/s")
-    remedy = "write producerRate in messages"
-    yield from compact_sizes(profile, "that a rate in bytes needs", remedy)
+    yield from small_sizes(profile, HEAD, "a rate in bytes needs", ", or producerRate in messages")
 
 
-def compact_sizes(profile: Profile, reason: str, remedy: str) -> Iterator[Problem]:
-    """Yield a problem for each size with the compact envelope, also in stages.
+def small_sizes(
+    profile: Profile, least: int, reason: str, otherwise: str = ""
+) -> Iterator[Problem]:
+    """Yield a problem for each payload below ``least`` bytes and a checksum, also in stages.
 
-    :param reason: why messages need the full one. :param remedy: the other one.
+    :param reason: the clause ``… needs``. :param otherwise: another remedy.
     """
-    if profile.message_size is not None and profile.message_size < HEAD:
-        message = f"messageSize: {profile.message_size} B is below the {HEAD} B {reason}"
-        yield Problem(("messageSize",), message, f"write {HEAD} or more, or {remedy}")
-    least = HEAD + (CHECKSUM if profile.checksum else 0)
+    if profile.message_size is not None and profile.message_size < least:
+        message = f"messageSize: {profile.message_size} B is below the {least} B that {reason}"
+        yield Problem(("messageSize",), message, f"write {least} or more{otherwise}")
+    if profile.checksum:
+        least += CHECKSUM
     for sizes in distributions(profile):
         for bucket in sizes.buckets:
             smallest = min(_sizes_of(bucket, profile))
             if smallest < least:
                 payloads = f"payloads of {smallest} B, below the {least} B"
-                message = f"size range {bucket.name!r} has {payloads} {reason}"
-                larger = f"begin it at {least}, or {remedy}"
-                yield Problem((*sizes.path, bucket.name), message, larger, at_key=True)
+                message = f"size range {bucket.name!r} has {payloads} that {reason}"
+                remedy = f"begin it at {least}{otherwise}"
+                yield Problem((*sizes.path, bucket.name), message, remedy, at_key=True)
 
 
 def _sizes_of(bucket: Bucket, profile: Profile) -> Sequence[int]:

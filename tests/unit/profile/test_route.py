@@ -195,9 +195,9 @@ def test_a_file_of_payloads_excludes_json() -> None:
 
 
 def test_a_size_range_needs_room_for_the_token() -> None:
-    distribution = 'messageSizeDistribution: {"64-100": 1}'
+    distribution = 'messageSizeDistribution: {"64-90": 1}'
     text = wrong(("messageSize: 300", distribution))
-    assert "size range '64-100' has sizes below the 80 B" in text
+    assert "size range '64-90' has payloads of 77 B, below the 80 B that JSON" in text
 
 
 def test_a_compact_envelope_reaches_a_service_of_the_target_only() -> None:

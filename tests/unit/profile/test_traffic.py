@@ -255,12 +255,12 @@ def test_a_wrong_search_is_an_error_at_its_key(text: str, line: str) -> None:
 
 
 BYTES = [
-    ("messageSize: 20\nmessages: 5", ["3:14: messageSize: 20 B is below the 32 B that a rate in bytes needs (write 32 or more, or write producerRate in messages)",
+    ("messageSize: 20\nmessages: 5", ["3:14: messageSize: 20 B is below the 32 B that a rate in bytes needs (write 32 or more, or producerRate in messages)",
      "4:11: messages: cannot be combined with a rate in bytes (write producerRate in messages, as in 5000/s)"]),
     ("messageSizeDistribution: {0-40: 1, 40-80: 1}\ntestDuration: 1s",
-     ["3:27: size range '0-40' has payloads of 20 B, below the 32 B that a rate in bytes needs (begin it at 32, or write producerRate in messages)"]),
+     ["3:27: size range '0-40' has payloads of 20 B, below the 32 B that a rate in bytes needs (begin it at 32, or producerRate in messages)"]),
     ("messageSizeDistribution: {0-256: 1}\npayloadsPerBucket: 16\ntestDuration: 1s",
-     ["3:27: size range '0-256' has payloads of 8 B, below the 32 B that a rate in bytes needs (begin it at 32, or write producerRate in messages)"]),
+     ["3:27: size range '0-256' has payloads of 8 B, below the 32 B that a rate in bytes needs (begin it at 32, or producerRate in messages)"]),
 ]  # fmt: skip
 
 
