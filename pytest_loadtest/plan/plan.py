@@ -459,7 +459,7 @@ def _check_size(topology: Topology, profile: Profile) -> None:
 
 
 def _check_rate(whole: PacedTraffic, factor: float, profile: Profile) -> None:
-    highest = whole.highest * factor
+    highest = highest_rate(profile, whole) * factor
     unit = "messages"
     if whole.in_bytes:
         highest *= whole.mean_size

@@ -161,9 +161,11 @@ def durations(profile: Profile, whole: PacedTraffic, cap: int | None) -> dict[st
         written = {"measured phase": whole.duration, "warm-up": profile.warmup_duration}
         if profile.consumer_only or profile.connects_only:
             written["warm-up"] = 0
-    if cap is None:
-        return {name: (length, length) for name, length in written.items()}
-    return {name: (length, min(length, int(cap * _CAPS[name]))) for name, length in written.items()}
+    planned = {}
+    for name, length in written.items():
+        most = length if cap is None else int(cap * _CAPS[name])
+        planned[name] = (length, min(length, most))
+    return planned
 
 
 def check_windows(profile: Profile, traffic: PacedTraffic, cap: int | None) -> None:
@@ -253,12 +255,9 @@ def _messages(traffic: PacedTraffic) -> int:
 
 
 def _rates(profile: Profile, factor: float, whole: PacedTraffic) -> str:
-    if profile.search is not None and profile.peak_search:
-        rate = profile.search.start
-    elif profile.in_bytes:
-        rate = ByteRate(profile.producer_rate or max(rate for _, rate in whole.steps))
-    else:
-        rate = whole.highest
+    rate = highest_rate(profile, whole)
+    if profile.in_bytes:
+        rate = ByteRate(rate * whole.mean_size)
     return f"{format_rate(rate)} → {format_rate(type(rate)(rate * factor))}"
 
 

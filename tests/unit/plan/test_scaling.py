@@ -40,6 +40,8 @@ def test_a_topology_shrinks_to_one_of_each_at_least() -> None:
 @pytest.mark.parametrize(("text", "rate"), [
     ("producerRate: 1000\ntestDuration: 1s", "1 000 msg/s → 500 msg/s"),
     ("producerRate: 1000\nstages: [{duration: 1s, rate: 50}, {duration: 1s, rate: 400}]", "400 msg/s → 200 msg/s"),
+    ("producerRate: 1MB/s\nstages: [{duration: 1s, rate: 8MB/s}]", "8.00 MiB/s → 4.00 MiB/s"),
+    ("producerRate: 0\nsearch: {start: 2MB/s, hold: 10s}\nslo: {loss: 0}", "2.00 MiB/s → 1.00 MiB/s"),
     ("producerRate: 10MB/s\ntestDuration: 1s", "10.0 MiB/s → 5.00 MiB/s"),
     ("producerRate: 0\nsearch: {start: 3000, hold: 10s}\nslo: {loss: 0}", "3 000 msg/s → 1 500 msg/s"),
 ])  # fmt: skip
@@ -53,6 +55,17 @@ def test_the_changed_rate_is_the_highest_or_the_first_of_a_search(text: str, rat
     assert plan.scale.factor == 0.5
     assert plan.scale.changes == {"rate": rate}
     assert plan.scale.messages == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("scale", "limit"),
+    [(1e9, "less than 9e+09 can be timed"), (1e-7, "at least 0.001 can be paced")],
+)
+def test_a_scale_beyond_the_rates_of_a_search_is_an_error(scale: float, limit: str) -> None:
+    text = "name: p\nmessageSize: 64\ndriver: {name: loopback}\nsearch: {start: 1000}\n"
+    profile = profiles.loads(text, "p.yaml")
+    with pytest.raises(UsageError, match=re.escape(limit)):
+        made(profile, scale=scale, machine=CLUSTER)
 
 
 def test_a_shortened_plan_has_durations_before_and_after_and_the_share_of_messages() -> None:
