@@ -149,5 +149,4 @@ def _reduced(
     """Reduce the copies of each row to one value."""
     if not len(starts):
         return column
-    values: NDArray[np.int64] = function.reduceat(column, starts)
-    return values
+    return function.reduceat(column, starts)

@@ -43,8 +43,7 @@ def carried_values(carrier: Carrier, heads: NDArray[np.uint8]) -> list[bytes]:
     """
     if carrier is Carrier.PROPERTIES:
         return encode_tokens(heads)
-    values: list[bytes] = heads.view(_WHOLE).ravel().tolist()
-    return values
+    return heads.view(_WHOLE).ravel().tolist()
 
 
 def carried_heads(carrier: Carrier, values: Sequence[bytes]) -> NDArray[np.uint8]:

@@ -75,8 +75,7 @@ class Delays:
         drawn = draw_each(keys, seq) % np.uint64(self.most - self.least + 1)
         # -(-a // b) rounds a / b up
         earliest = -(-(intended + self.wall) // MILLISECOND) + self.least
-        due: Column = earliest + drawn.astype(np.int64)
-        return due
+        return earliest + drawn.astype(np.int64)
 
     def due(self, stream: NDArray[np.integer[Any]], seq: Column, intended: Column) -> Column:
         """Return due times in ns of the run's clock, int64; ``intended`` if not delayed."""

@@ -72,8 +72,7 @@ class Enveloped(Protocol):
 
 def marks(buckets: NDArray[np.int16]) -> NDArray[np.uint32]:
     """Return the first word of the full form for each bucket number: magic, version, bucket."""
-    words: NDArray[np.uint32] = buckets.astype(np.uint32) << np.uint32(24) | np.uint32(_MARK)
-    return words
+    return buckets.astype(np.uint32) << np.uint32(24) | np.uint32(_MARK)
 
 
 def encode_heads(
@@ -133,8 +132,7 @@ def _sum(words: Words) -> Words:
 
 
 def _fits(words: Words) -> Mask:
-    fits: Mask = _sum(words) <= _LOW
-    return fits
+    return _sum(words) <= _LOW
 
 
 @immutable

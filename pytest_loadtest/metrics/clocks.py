@@ -314,8 +314,7 @@ class Correction:
             + used.drift * elapsed
             - better.drift * (elapsed + (used.at - better.at))
         )
-        corrected: NDArray[np.int64] = times + np.rint(change).astype(np.int64)
-        return corrected
+        return times + np.rint(change).astype(np.int64)
 
     def of_rows(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Correct the columns of samples that a worker stamped.

@@ -217,8 +217,7 @@ class Expected:
     def seconds(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return whole seconds since the start, at least 0."""
         # Times before the start, as by an error of a clock, belong to the first second.
-        whole: NDArray[np.int64] = np.maximum((times - self.start) // SECOND, 0)
-        return whole
+        return np.maximum((times - self.start) // SECOND, 0)
 
     def topic_names(self) -> tuple[str, ...]:
         """Return the names of topics in a breakdown."""

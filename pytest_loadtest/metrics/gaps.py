@@ -119,8 +119,7 @@ def gap_cells(times: Column, run: Expected) -> Column:
 
     :param times: ns.
     """
-    cells: Column = np.minimum((times - run.start) // cell_length(run), cells_of_pair(run) - 1)
-    return cells
+    return np.minimum((times - run.start) // cell_length(run), cells_of_pair(run) - 1)
 
 
 def delivery_gaps(

@@ -188,8 +188,7 @@ def window_of(intended: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray
     :param intended: ns after the phase's start.
     :param starts: ``(n,)``, of the windows, ascending.
     """
-    window: NDArray[np.int64] = np.maximum(np.searchsorted(starts, intended, side="right") - 1, 0)
-    return window
+    return np.maximum(np.searchsorted(starts, intended, side="right") - 1, 0)
 
 
 def count_offers(

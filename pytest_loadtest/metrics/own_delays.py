@@ -61,8 +61,7 @@ def of_acknowledgements(acked: Rows, run: Expected) -> NDArray[np.int64]:
 def of_sends(sent: Rows) -> NDArray[np.int64]:
     """Return the own send delay of each sent message, ns; 0 if it is short."""
     own = np.maximum(sent["sent"] - sent["intended"] - sent["blocked"], 0)
-    delay: NDArray[np.int64] = np.where(own > SHORTEST, own, 0)
-    return delay
+    return np.where(own > SHORTEST, own, 0)
 
 
 def of_copies(

@@ -164,8 +164,7 @@ class Pauses:
         # is not in its latency.
         before_stamp = np.clip(lag - (until - times), 0, most) * (times < until)
         without_lag = np.minimum(most, np.maximum(until - since, 0))
-        part: NDArray[np.int64] = np.where(lag >= 0, before_stamp, without_lag)
-        return part
+        return np.where(lag >= 0, before_stamp, without_lag)
 
     def _after_stall(self, times: NDArray[np.int64], floor: NDArray[np.int64]) -> NDArray[np.int64]:
         longest = self._longest[np.searchsorted(self._steps, times, side="right") - 1]

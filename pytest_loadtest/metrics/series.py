@@ -89,8 +89,7 @@ def wait_end(rows: Mapping[str, NDArray[Any]]) -> Column:
     """Return when the wait of messages for a full window ended: when they were sent, or how long
     dropped ones had waited.
     """
-    end: Column = np.where(rows["sent"] > 0, rows["sent"], rows["intended"] + rows["blocked"])
-    return end
+    return np.where(rows["sent"] > 0, rows["sent"], rows["intended"] + rows["blocked"])
 
 
 def largest_lag(lag: ArrayLike) -> NDArray[np.float64]:
@@ -182,8 +181,7 @@ def ranks_of_equal(ordered: Column) -> Column:
     """
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
     lengths = np.diff(starts, append=len(ordered))
-    ranks: Column = np.arange(len(ordered)) - np.repeat(starts, lengths)
-    return ranks
+    return np.arange(len(ordered)) - np.repeat(starts, lengths)
 
 
 def is_first(

@@ -151,5 +151,4 @@ def sent_late_by_us(out: Columns, run: Expected) -> NDArray[np.bool_]:
     """
     end = run.start + run.duration
     would_be_in_time = out["intended"] + out["blocked"] < end
-    late: NDArray[np.bool_] = (out["sent"] >= end) & would_be_in_time
-    return late
+    return (out["sent"] >= end) & would_be_in_time

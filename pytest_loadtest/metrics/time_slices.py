@@ -61,8 +61,7 @@ class Boundaries:
 
         :param seconds: since the phase's start, from 0.
         """
-        piece: NDArray[np.int64] = self._pieces[np.minimum(seconds, len(self._pieces) - 1)]
-        return piece
+        return self._pieces[np.minimum(seconds, len(self._pieces) - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -520,8 +520,7 @@ class Sampled:
         sending = (side in _SINGLE) == (queue == "unread")
         rate = self.sent_rate if sending else self.received_rate
         traffic = rate * self._share(side) * QUEUED_FOR / SECOND
-        queued: Mask = self[name] > np.maximum(QUEUED, traffic)
-        return queued
+        return self[name] > np.maximum(QUEUED, traffic)
 
     def unread(self, side: str) -> Mask:
         """Return the mask of the samples in which one side did not read.

@@ -228,8 +228,7 @@ def _both(name: str, one: Column, other: Column) -> Column:
 
     They may be in several containers.
     """
-    both: Column = np.maximum(one, other) if name.endswith(".shut") else one + other
-    return both
+    return np.maximum(one, other) if name.endswith(".shut") else one + other
 
 
 def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHost, ...]:

@@ -188,8 +188,7 @@ class Words:
         # The column is int32, and numpy keeps a product with a Python integer at that width, which
         # 800 M messages would overflow.
         subscription = rows["subscription"].astype(np.int64)
-        number: NDArray[np.int64] = self._number(rows) + subscription * (self._words << WORD_BITS)
-        return number
+        return self._number(rows) + subscription * (self._words << WORD_BITS)
 
     def _number(self, rows: Rows) -> NDArray[np.int64]:
         # Of sequence 0 of each stream.
@@ -455,5 +454,4 @@ def _any(bits: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64
     """Return the OR of the bits from each start to the next."""
     if not len(starts):
         return bits[:0]
-    masks: NDArray[np.int64] = np.bitwise_or.reduceat(bits, starts)
-    return masks
+    return np.bitwise_or.reduceat(bits, starts)

@@ -132,8 +132,7 @@ class BroadcastWords(Words):
         return number
 
     def _delivery(self, rows: Rows) -> NDArray[np.int64]:
-        number: NDArray[np.int64] = self._number(rows) + rows["subscription"]
-        return number
+        return self._number(rows) + rows["subscription"]
 
     def _split(self) -> int:
         return 1  # a word has one message, which lies in one piece

@@ -145,8 +145,7 @@ class OpenCells:
         return cut_by({"cell": cell, "time": times[ends]}, self._slot[cell])
 
     def _pair(self, copies: Rows) -> NDArray[np.int64]:
-        pair: NDArray[np.int64] = copies["subscription"] * np.int64(self._topics) + copies["topic"]
-        return pair
+        return copies["subscription"] * np.int64(self._topics) + copies["topic"]
 
 
 def suspects_of(run: Expected, cells: Table, *, without_own: bool) -> SuspectCells | None:

@@ -423,8 +423,7 @@ def within(numbers: NDArray[np.int64], ranges: Table) -> NDArray[np.bool_]:
     if not len(ranges["low"]):
         return np.zeros(len(numbers), np.bool_)
     at = np.searchsorted(ranges["low"], numbers, side="right") - 1
-    inside: NDArray[np.bool_] = (at >= 0) & (numbers <= ranges["high"][at])
-    return inside
+    return (at >= 0) & (numbers <= ranges["high"][at])
 
 
 def lost_edges(words: Table, stream_topics: NDArray[np.int64], ranges: int) -> Table:

@@ -174,8 +174,7 @@ class Pacer:
         place = np.searchsorted(self._columns[2], numbers, side="right") - 1
         start, offset, first, numerator, denominator = self._columns[:, place]
         times = start + offset + _train(numbers - first, np.maximum(numerator, 1), denominator)
-        result: NDArray[np.int64] = np.where(numerator > 0, times, NEVER)
-        return result
+        return np.where(numerator > 0, times, NEVER)
 
     def total(self, duration: int) -> int:
         """Return the number of messages due in a phase of ``duration`` ns: those with times in

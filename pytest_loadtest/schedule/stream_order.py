@@ -70,8 +70,7 @@ class RoundRobin:
     def numbers(self, row: int) -> Column:
         """Return, by stream, the number of messages before ``row``."""
         rounds, rest = divmod(row, max(len(self.streams), 1))
-        counts: Column = rounds + (np.arange(len(self.streams)) < rest)
-        return counts
+        return rounds + (np.arange(len(self.streams)) < rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +117,7 @@ class Turns:
         """
         rounds, rest = divmod(total, len(self.cycle))
         rest_counts = np.bincount(self.cycle[:rest], minlength=self.streams)
-        counts: Column = rounds * self.weights + rest_counts
-        return counts
+        return rounds * self.weights + rest_counts
 
     @cached_property
     def weights(self) -> Column:
@@ -173,8 +171,7 @@ class WeightedOrder:
     def numbers(self, row: int) -> Column:
         rounds, rest = divmod(row, max(len(self._places), 1))
         rest_counts = np.bincount(self._index[:rest], minlength=len(self._weights))
-        counts: Column = rounds * self._weights + rest_counts
-        return counts
+        return rounds * self._weights + rest_counts
 
 
 StreamOrder = RoundRobin | WeightedOrder
@@ -199,5 +196,4 @@ def spread_turns(weights: Sequence[int] | Column) -> Column:
     counts = np.array(weights, np.int64)
     topic = np.repeat(np.arange(len(counts)), counts)
     places = (2 * _nth(topic) + 1) / (2 * counts[topic])
-    turns: Column = topic[np.lexsort((topic, places))]
-    return turns
+    return topic[np.lexsort((topic, places))]

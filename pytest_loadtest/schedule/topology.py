@@ -189,8 +189,7 @@ class BroadcastShare:
             behind = number[last] - self.topics * whole
             topic[last], subscription[last] = np.divmod(behind, self.subscriptions - whole)
             subscription[last] += whole
-        consumers: NDArray[np.int64] = topic * self.subscriptions + subscription
-        return consumers
+        return topic * self.subscriptions + subscription
 
 
 @record

@@ -176,8 +176,7 @@ class MetricsReader:
 
 def _parsed(labels: str) -> Mapping[str, str]:
     ((sample,),) = (family.samples for family in text_string_to_metric_families(f"any{labels} 0\n"))
-    parsed: Mapping[str, str] = sample.labels
-    return parsed
+    return sample.labels
 
 
 def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, float]:

@@ -235,8 +235,7 @@ class Partitioner:
             turn += seq // self._most
         if self._stay:
             turn += intended // self._stay
-        chosen: Column = turn % self._partitions
-        return chosen
+        return turn % self._partitions
 
 
 def java_hash(text: str) -> int:
