@@ -301,7 +301,7 @@ def maven_command(mvn: str, version: str, staging: Path) -> list[str]:
 
 def _follow(output: IO[str], what: str, progress: Callable[[str], None]) -> list[str]:
     """Report progress while Maven runs, and return its error lines."""
-    errors: list[str] = []
+    errors = []
     downloaded = 0
     reported = time.monotonic()
     for line in output:

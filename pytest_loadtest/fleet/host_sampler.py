@@ -55,7 +55,7 @@ def no_samples(order: HostSampling, reason: str, *, lost: bool) -> Telemetry:
     :param lost: it had begun, so a conclusion without its samples is unknown.
     """
     text = f"sampling of {', '.join(order.workers)}: {reason}"
-    without: dict[str, str] = {}
+    without = {}
     if lost:
         without = {f"worker {worker}": text for worker in order.workers}
     return Telemetry.of_rows([], [], missing=(text,), lost=without)
@@ -139,7 +139,7 @@ class HostSampler:
             return None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        parts: list[bytes] = []
+        parts = []
         end = time.monotonic() + seconds
         # select(2) takes no descriptor above 1023, and a worker may have thousands of connections.
         ready = select.poll()

@@ -117,7 +117,7 @@ def _store_samples(link: Link, who: str, here: Path, location: str, idle: Idle) 
     """
     stopped = threading.Event()
     progressed = threading.Event()
-    failures: list[BaseException] = []
+    failures = []
     last_sign = time.monotonic()
 
     def is_stopped() -> bool:  # asked before each part

@@ -77,7 +77,7 @@ class Services:
         """The process ids of those that were started, by name: one whose name is taken gets the
         first number from 2 that is free.
         """
-        pids: dict[str, int] = {}
+        pids = {}
         for process in self._processes:
             name = process.name
             number = 1

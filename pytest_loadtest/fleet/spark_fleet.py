@@ -182,7 +182,7 @@ class SparkFleet:
         self.shares = host_shares(entries, dict(zip(names, facts, strict=True)), 0)
         commands = [join_command(slot.socket) for slot in slots]
         self.hosts = dict(zip(commands, names, strict=True))
-        specs: list[str] = []
+        specs = []
         for index, (name, command) in enumerate(zip(names, commands, strict=True)):
             number = names[: index + 1].count(name)
             specs.append(f"popen//id={name}-{number}//python={command}")

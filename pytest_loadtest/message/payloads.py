@@ -362,8 +362,8 @@ def build_pattern_pool(
     """
     counts = [len(each) for each in patterns.values()]
     check_payload_count(counts, max(counts), MAX_PAYLOADS)
-    sizes: list[int] = []
-    of_payloads: list[float] = []
+    sizes = []
+    of_payloads = []
     total = sum(weights[name] for name in patterns)
     for name, each in patterns.items():
         for pattern in each:
@@ -418,7 +418,7 @@ def _weights(
     """
     total = sum(bucket.weight for bucket in buckets)
     shares = {bucket.name: bucket.weight / total for bucket in buckets if bucket.weight}
-    weights: list[float] = []
+    weights = []
     for bucket, number in zip(union, payloads, strict=True):
         share = shares.get(bucket.name, 0.0)
         weights += [share / max(number, 1)] * number

@@ -187,7 +187,7 @@ def _ends(ranges: Sequence[Range], shares: Sequence[float], limit: float) -> lis
     """Return the end of each joined range, which takes neighbours as long as share times width is
     within the limit.
     """
-    ends: list[int] = []
+    ends = []
     first = 0
     joined_share = 0.0
     for number, share in enumerate(shares):

@@ -134,7 +134,7 @@ def fit_clock(exchanges: Sequence[ClockExchange]) -> ClockFit:
 
     :param exchanges: at least one, in the order in which they were made.
     """
-    kept: list[ClockExchange] = []
+    kept = []
     for burst in _bursts(exchanges):
         kept += _fastest(burst)
     line = _fit_line(kept)

@@ -108,7 +108,7 @@ class Expected:
 
     def __post_init__(self) -> None:
         """Compute the cuts of the phase once; they are pickled for Spark's workers."""
-        spans: dict[str, Spans] = {}
+        spans = {}
         edges = []
         if self.window is not None and (parts := windows(self.duration, self.window)):
             spans["windows"] = parts

@@ -81,7 +81,7 @@ class PlannedLoad:
 
     def changed(self, at: int, rate: float) -> PlannedLoad:
         """Return the load with another rate from ``at`` on, ns after the phase's start."""
-        steps: list[PlannedStep] = []
+        steps = []
         start = 0
         for number, step in enumerate(self.steps):
             last = number + 1 == len(self.steps)

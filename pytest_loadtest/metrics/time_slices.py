@@ -198,7 +198,7 @@ class SlicedStats:
         """Return the latencies of a kind in one window or tenth; None if there are none."""
         if kind not in SIDES:
             return self._histogram(kind, at)
-        sides: dict[str, Histogram] = {}
+        sides = {}
         for side in SIDES:
             values = self._histogram(side, at)
             if values is not None:

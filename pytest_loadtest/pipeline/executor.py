@@ -341,7 +341,7 @@ def blocks(
 
     The kind is the name of the folder; broadcast rows become received rows.
     """
-    stores: dict[str, SampleStore] = {}  # by location: one connection serves all files
+    stores = {}  # by location: one connection serves all files
     for number in _task_numbers(batches):
         for file in tasks[number]:
             location, folder, name = file.path.rsplit("/", 2)

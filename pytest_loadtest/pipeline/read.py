@@ -251,7 +251,7 @@ def _in_time(files: Mapping[str, int]) -> list[str]:
     It is estimated by the share of its rows that a worker had written before each: each worker
     numbers its files itself, so numbers of two workers cannot be compared.
     """
-    when: dict[str, float] = {}
+    when = {}
     for _, of_worker in groupby(files, key=lambda file: file.rpartition("-")[0]):
         names = list(of_worker)
         written = [0, *accumulate(files[name] for name in names)]
@@ -315,7 +315,7 @@ def _window(described: RunFile | RunStage) -> int | None:
 
 def _stages(described: RunFile, run: Expected, columns: Columns) -> dict[str, Expected]:
     """Return each stage as a run of its own, of some of the messages."""
-    by_name: dict[str, Expected] = {}
+    by_name = {}
     for number, stage in enumerate(described.stages):
         first = columns.read(f"first_{number}")
         end = columns.read(f"end_{number}")

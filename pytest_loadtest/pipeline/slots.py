@@ -90,7 +90,7 @@ def failure_cause(message: str) -> str:
     # The traceback of the task's Python ends with the first line that is not indented: the error. A
     # Python that does not even start has printed lines, all indented by Spark, of which the last
     # one is its error.
-    raised: list[str] = []
+    raised = []
     for number, line in enumerate(lines):
         if line.startswith("Error from python worker:"):
             printed = takewhile(lambda line: line.startswith(" "), lines[number + 1 :])

@@ -115,7 +115,7 @@ def _unlike(
 
 def _flat(node: Mapping[str, Any], path: str) -> list[tuple[str, str]]:
     """Return the values by dotted name, without those that are None; a list is one value."""
-    facts: list[tuple[str, str]] = []
+    facts = []
     for name, value in node.items():
         at = f"{path}.{name}" if path else str(name)
         if isinstance(value, Mapping):

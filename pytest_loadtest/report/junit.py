@@ -96,7 +96,7 @@ def _known(form: str, values: Mapping[str, float | None], factor: float = 1) -> 
 
 def _parts(document: RunDocument) -> list[Property]:
     """Return the properties of the peak, the stages and the backlog."""
-    properties: list[Property] = []
+    properties = []
     peak = document.peak
     if peak is not None:
         properties.append(("load.peak", f"{answer(peak)} (limit: {peak.limit})"))
@@ -124,7 +124,7 @@ def _parts(document: RunDocument) -> list[Property]:
 
 
 def _numbers(measured: MeasurementsSection) -> list[Property]:
-    properties: list[Property] = []
+    properties = []
     connects = only_connects(measured)
     if not connects:
         properties += _known("load.{}.msg_per_s", {"rate": measured.rate})

@@ -180,7 +180,7 @@ def _measured(document: RunDocument, unicode: bool) -> list[str]:
     """Return the lines of the measurements; none if nothing was measured."""
     measured = document.measurements
     routed = document.profile.route is not None
-    lines: list[str] = []
+    lines = []
     if measured is not None and sections.only_connects(measured):
         lines += [
             *sections.labelled(sections.connection_facts(document)),

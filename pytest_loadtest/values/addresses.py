@@ -42,7 +42,7 @@ def masked_text(text: str, *addresses: str) -> str:
     :param addresses: known ones, whose secrets are hidden wherever they are in the text.
     """
     shown = _IN_TEXT.sub(lambda match: masked(match[0]), text)
-    secrets: set[str] = set()
+    secrets = set()
     for address in addresses:
         for secret in _secrets(address):
             secrets |= {secret, unquote(secret)}

@@ -62,7 +62,7 @@ def read_sides(
         :class:`~pytest_loadtest.errors.Invalid`.
     """
     written = value if isinstance(value, Mapping) else {alone: value}
-    faults: list[Problem] = []
+    faults = []
     bounds: dict[str, tuple[float, str]] = {}
     for side, bound in written.items():
         try:
@@ -239,7 +239,7 @@ def regression_bounds(section: object, problems: list[Problem]) -> Iterator[tupl
         remedy = f"write {REGRESSION}: {{{LATENCY}.p99: 10%}}"
         problems.append(Problem((REGRESSION,), "bounds no figure", remedy))
         return
-    bounded: set[str] = set()
+    bounded = set()
     for key, bound in section.items():
         try:
             name = _figure(key)

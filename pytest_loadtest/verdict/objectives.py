@@ -289,7 +289,7 @@ def _whole(section: object, problems: list[Problem]) -> list[Objective]:
         remedy = "write, for example, {endToEndLatency: {p99: 80ms}}"
         problems.append(Problem(("whole",), "has no objective", remedy))
         return []
-    faults: list[Problem] = []
+    faults = []
     metrics = {}
     for key, value in section.items():
         if key in METRICS and key not in WINDOWED:
@@ -396,7 +396,7 @@ def _unknown_metric(key: str, keys: tuple[str, ...]) -> Problem:
 def _metrics(
     section: Mapping[str, object], keys: tuple[str, ...], problems: list[Problem]
 ) -> list[Objective]:
-    objectives: list[Objective] = []
+    objectives = []
     for metric, value in section.items():
         if metric not in keys:
             problems.append(_unknown_metric(metric, keys))

@@ -129,7 +129,7 @@ class RelayConnection:
         return readable, writable
 
     def _read(self) -> list[Stamped]:
-        received: list[Stamped] = []
+        received = []
         reader = self._reader
         try:
             for _ in range(_READS):

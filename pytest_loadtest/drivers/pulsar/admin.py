@@ -221,7 +221,7 @@ class Admin:
         if not missing:
             return persistence
         runtime = self._runtime()
-        own: dict[str, int] = {}
+        own = {}
         for field in missing:
             key = REPLACED_BY_PERSISTENCE[field]
             if key in runtime:

@@ -157,7 +157,7 @@ class RunNames:
 
         They replace settings of the broker.
         """
-        facts: dict[str, str] = {}
+        facts = {}
         if self._persistence is not None:
             stored = self._persistence.model_dump(by_alias=True, mode="json", exclude_none=True)
             facts["persistence"] = ", ".join(

@@ -104,7 +104,7 @@ class PulsarObserver:
 
     def read(self, timeout: float) -> list[Seen]:
         """Return the messages that arrived; wait for the first up to ``timeout`` seconds."""
-        messages: list[Seen] = []
+        messages = []
         try:
             seen = self._seen.get(timeout=timeout)
             for _ in range(self._seen.qsize() + 1):

@@ -134,7 +134,7 @@ def _batching_facts(settings: PulsarSettings) -> dict[str, str]:
 
 
 def _chunking_facts(settings: PulsarSettings) -> dict[str, str]:
-    facts: dict[str, str] = {}
+    facts = {}
     if settings.unacked_messages_timeout:
         facts["unackedMessagesTimeout"] = exact_duration(settings.unacked_messages_timeout)
     if not settings.chunking_enabled:

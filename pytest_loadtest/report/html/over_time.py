@@ -398,7 +398,7 @@ def drawn_bands(bands: Sequence[Band]) -> list[Band]:
 
     If there are too many of one kind, they are its longest ones.
     """
-    drawn: list[Band] = []
+    drawn = []
     for kind in KINDS:
         bands_of_kind = [band for band in bands if band["kind"] == kind]
         bands_of_kind.sort(key=lambda band: band["from"] - band["to"])

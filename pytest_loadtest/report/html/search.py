@@ -63,7 +63,7 @@ def _latency(document: RunDocument) -> LatencySection | None:
 
 
 def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) -> Table:
-    rows: list[tuple[str | Cell, ...]] = []
+    rows = []
     for step in peak.steps:
         latency = latencies.get(step.number)
         cells: tuple[str | Cell, ...] = (

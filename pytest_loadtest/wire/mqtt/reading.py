@@ -53,9 +53,9 @@ def read_packets(
         order of arrival.
     :raises MalformedPacket: the data is not MQTT.
     """
-    messages: list[Message] = []
-    answers: list[Answer] = []
-    others: list[Packet] = []
+    messages = []
+    answers = []
+    others = []
     at = 0
     count = len(data)
     v5 = version >= V5

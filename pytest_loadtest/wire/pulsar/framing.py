@@ -70,7 +70,7 @@ class FrameDecoder(ReceiveBuffer):
         memory = self._memory
         start = self._start
         end = self._end
-        frames: list[memoryview] = []
+        frames = []
         needed = 4
         while end - start >= 4:
             total = _SIZE.unpack_from(memory, start)[0]

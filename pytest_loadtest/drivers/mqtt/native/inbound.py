@@ -160,7 +160,7 @@ class Inbound:
             elif qos == 2:
                 owed.append(encode_answer(PUBREC, packet_id))
                 exact.append(packet_id)
-        released: list[int] = []
+        released = []
         if answers:
             released = [packet_id for kind, packet_id, _ in answers if kind == PUBREL]
             owed += [encode_answer(PUBCOMP, packet_id) for packet_id in released]

@@ -126,8 +126,8 @@ class ArrivalReader:
         # each payload. Such arrivals are read together by slicing (even); only the others are read
         # message by message (odd).
         even: defaultdict[tuple[bytes, bytes, int], list[int]] = defaultdict(list)
-        odd: list[int] = []
-        single: list[int] = []
+        odd = []
+        single = []
         for number, (*_, count, data, chosen, _) in enumerate(came):
             if not count and self._carrier is not Carrier.BODY:
                 single.append(number)

@@ -180,7 +180,7 @@ def _cut(
 
 def _ends(size: Column, most: int, most_bytes: int) -> list[int]:
     """Return the ends of the longest possible batches; the last batch only if it is full."""
-    ends: list[int] = []
+    ends = []
     sums = np.cumsum(size, dtype=np.int64)
     place = before = 0
     while place < len(size):

@@ -310,7 +310,7 @@ class BrokerLink:
 
         The TLS handshake must be done.
         """
-        came: list[Came] = []
+        came = []
         connection = self.connection
         stream = self._stream
         try:
