@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.brokers.starting import RESTART_GRACE, wait_ready
+from pytest_loadtest.brokers.starting import RESTART_GRACE, Progress, wait_ready
 from pytest_loadtest.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.brokers.base import BrokerFacts
     from pytest_loadtest.brokers.process import Child
-    from pytest_loadtest.brokers.starting import Progress
 
 
 class ClusterNode:

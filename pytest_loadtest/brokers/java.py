@@ -12,18 +12,14 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from pytest_loadtest.brokers.base import UnavailableError
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.records import immutable, record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 OLDEST = 17
 SPARK_JAVA = "Java 17, 21, or 25 from 25.0.3"

@@ -11,14 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from pytest_loadtest.brokers.base import refuse_node
+from pytest_loadtest.brokers.base import BrokerFacts, Node, refuse_node
 from pytest_loadtest.errors import TargetError, UsageError
-
-if TYPE_CHECKING:
-    from pytest_loadtest.brokers.base import BrokerFacts, Node
-
 
 B = TypeVar("B")
 Progress = Callable[[str], None]

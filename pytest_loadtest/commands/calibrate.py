@@ -36,7 +36,7 @@ from pytest_loadtest.fleet.planning import calibrated_costs, costs_file
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.auto import AUTO_LOAD
-from pytest_loadtest.report.document import read_document
+from pytest_loadtest.report.document import BottleneckSection, RunDocument, read_document
 from pytest_loadtest.report.find_results import results_below
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
@@ -44,7 +44,6 @@ from pytest_loadtest.values.records import record
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_loadtest.report.document import BottleneckSection, RunDocument
 
 SMALL = 256  # bytes
 LARGE = 16 * 1024  # bytes

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.url import check_admin_url, kind_at, parse_endpoints
+from pytest_loadtest.brokers.url import Endpoint, check_admin_url, kind_at, parse_endpoints
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_bandwidth import Bandwidth, BandwidthRequest
@@ -34,7 +34,6 @@ from pytest_loadtest.values.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.brokers.url import Endpoint
     from pytest_loadtest.profile.client import ClientSettings
     from pytest_loadtest.profile.hosts import HostEntry
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from pytest_loadtest.message.carried import body_tokens
-from pytest_loadtest.message.route import IN_BODY
+from pytest_loadtest.message.route import IN_BODY, EnvelopePlace, Route
 from pytest_loadtest.message.token import TokenReader
 from pytest_loadtest.values.records import immutable, record
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.payloads import PayloadPool
-    from pytest_loadtest.message.route import EnvelopePlace, Route
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.schedule.topology import Topology
 

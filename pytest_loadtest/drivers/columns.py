@@ -13,15 +13,13 @@ import numpy as np
 from pytest_loadtest.drivers.base import Acks, Received
 from pytest_loadtest.message import payloads
 from pytest_loadtest.message.carried import body_tokens, carried_heads
-from pytest_loadtest.message.route import IN_BODY
+from pytest_loadtest.message.route import IN_BODY, EnvelopePlace
 from pytest_loadtest.message.samples import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.message.route import EnvelopePlace
 
 
 class AnswerColumns:

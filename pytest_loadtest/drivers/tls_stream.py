@@ -11,13 +11,12 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.arrival_clock import SocketReader
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock, SocketReader
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
 
 # Bytes of one read: several records, of which each has 16 KiB at most.
 _READ: Final = 1 << 16

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers.base import Burst, DriverContext
+from pytest_loadtest.drivers.base import Burst, Driver, DriverContext, TargetAddress
 from pytest_loadtest.errors import LoadtestError, NoData, TargetError
 from pytest_loadtest.message.payloads import build_pool
 from pytest_loadtest.message.samples import Status
@@ -30,7 +30,6 @@ from pytest_loadtest.values.records import record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Driver, TargetAddress
 
 SIZE: Final = 64 << 10
 """Bytes of a message: large enough that the network costs more than the message, and accepted by

@@ -13,12 +13,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.messages import ReadClock
+from pytest_loadtest.fleet.messages import ControllerMessage, ReadClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_loadtest.fleet.messages import ControllerMessage
     from pytest_loadtest.metrics.clocks import ClockExchange, ClockFit, ClockLine
 
 BURST: Final = 40

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.observe.sampler import LONGEST, MARGIN
+from pytest_loadtest.observe.sampler import LONGEST, MARGIN, Sampler, TelemetrySource
 from pytest_loadtest.observe.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.link import Link
     from pytest_loadtest.fleet.messages import HostSampling, StartPhase
-    from pytest_loadtest.observe.sampler import Sampler, TelemetrySource
 
 STARTING: Final = 30.0
 """s for the process to start, on a busy host."""

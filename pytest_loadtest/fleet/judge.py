@@ -26,14 +26,14 @@ from pytest_loadtest.fleet.run_notes import (
 )
 from pytest_loadtest.fleet.settled_backlog import recorded_backlog, settle_backlog
 from pytest_loadtest.fleet.stage_verdicts import judge_stages, scaled_objectives
-from pytest_loadtest.metrics.measurements import checked_parts
+from pytest_loadtest.metrics.measurements import Measurements, checked_parts
 from pytest_loadtest.observe.conclusion import conclude
-from pytest_loadtest.observe.disagreement import disagreement
-from pytest_loadtest.observe.telemetry import fullest
+from pytest_loadtest.observe.disagreement import Disagreement, disagreement
+from pytest_loadtest.observe.telemetry import Telemetry, fullest
 from pytest_loadtest.report import bottleneck, hdr, junit
-from pytest_loadtest.report.baseline import recorded_baseline
+from pytest_loadtest.report.baseline import Baseline, recorded_baseline
 from pytest_loadtest.report.build import RunFacts, build_document
-from pytest_loadtest.report.document import dumps, read_document
+from pytest_loadtest.report.document import BottleneckSection, RunDocument, dumps, read_document
 from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.verdict import slo
@@ -48,13 +48,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
     from pytest_loadtest.fleet.watches import BacklogWatch
-    from pytest_loadtest.metrics.measurements import Measurements
-    from pytest_loadtest.observe.disagreement import Disagreement
-    from pytest_loadtest.observe.telemetry import Telemetry
     from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.report.baseline import Baseline
-    from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.verdict_section import PeakSection
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak

@@ -30,16 +30,22 @@ from pytest_loadtest.fleet.messages import (
     ChangeLoad,
     Command,
     CommandAnswer,
+    ControllerMessage,
     EndPhase,
     Failed,
+    Key,
     Meet,
     ReadClock,
     Release,
     ReportProgress,
+    RunStep,
     SamplePart,
     SessionClosed,
+    StepAnswer,
     StoresSamples,
     TakeRole,
+    WorkerMessage,
+    WorkloadAssignment,
 )
 from pytest_loadtest.fleet.service_request import STOP_SERVICES
 
@@ -47,14 +53,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.messages import (
-        ControllerMessage,
-        Key,
-        RunStep,
-        StepAnswer,
-        WorkerMessage,
-        WorkloadAssignment,
-    )
     from pytest_loadtest.schedule.changes import Change
 
 FILE_PART = 1 << 20

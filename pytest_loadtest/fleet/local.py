@@ -17,13 +17,17 @@ from pytest_loadtest.fleet.link import Link
 from pytest_loadtest.fleet.messages import (
     Arrive,
     ClockRead,
+    ControllerMessage,
     Finished,
     HostFiles,
     Key,
     LeadsTest,
     LoadItems,
+    Request,
+    RunResult,
     SamplePart,
     UsageFound,
+    WorkerMessage,
 )
 from pytest_loadtest.fleet.rendezvous import Rendezvous
 
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_loadtest.fleet.member import WorkerRun
-    from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
 WORKER = "main"

@@ -15,7 +15,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.drivers.base import NamedTopics
+from pytest_loadtest.drivers.base import Clock, Driver, NamedTopics, TopicNames
 from pytest_loadtest.engine.run import drive
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.fleet.host_clocks import HostClock
@@ -41,15 +41,13 @@ from pytest_loadtest.fleet.messages import (
     TargetPrepared,
 )
 from pytest_loadtest.fleet.observing import worker_location
-from pytest_loadtest.fleet.service_request import ServiceStarted
+from pytest_loadtest.fleet.service_request import Service, ServiceRequest, ServiceStarted
 from pytest_loadtest.fleet.setup_steps import BeginLoad, StartService
 from pytest_loadtest.fleet.workload_share import WorkloadShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_loadtest.drivers.base import Clock, Driver, TopicNames
-    from pytest_loadtest.fleet.service_request import Service, ServiceRequest
 
 # Threads of client libraries wait for the interpreter lock while the engine's loop computes. It is
 # released sooner than after Python's default of 5 ms, because a timestamp taken in such a thread

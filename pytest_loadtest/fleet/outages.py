@@ -10,12 +10,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.brokers.base import Restart
+from pytest_loadtest.brokers.base import Broker, Restart
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
-    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.fleet.wall_clock import WallClock
 
 

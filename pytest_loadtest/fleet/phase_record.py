@@ -7,7 +7,7 @@ the clocks, and writes the files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -21,8 +21,6 @@ from pytest_loadtest.pipeline.run_file import RunStage
 from pytest_loadtest.schedule.due_messages import DueMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
     from pytest_loadtest.fleet.messages import PhaseFinished

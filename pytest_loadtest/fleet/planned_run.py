@@ -20,9 +20,13 @@ from pytest_loadtest.fleet.messages import (
     Continue,
     NextPhases,
     PhaseDone,
+    PhaseFinished,
+    Request,
+    RunStep,
     SampleHost,
     Shares,
     StartPhase,
+    StepAnswer,
     TargetPrepared,
 )
 from pytest_loadtest.fleet.observing import Observing
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
-    from pytest_loadtest.fleet.messages import PhaseFinished, Request, RunStep, StepAnswer
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
     from pytest_loadtest.fleet.services import Services
     from pytest_loadtest.fleet.watches import Watch

@@ -36,7 +36,7 @@ from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.aggregation import aggregation_reasons
 from pytest_loadtest.plan.hosts import CONTROLLER, host_overload_reasons, joint_machine
-from pytest_loadtest.plan.plan import make_plan, overload_reasons, profile_pool
+from pytest_loadtest.plan.plan import Plan, make_plan, overload_reasons, profile_pool
 from pytest_loadtest.plan.scaling import Machine, profile_cost
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.report.plan import plan_table
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.messages import Part, Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.profile import Profile
 
 

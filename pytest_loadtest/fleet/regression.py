@@ -14,7 +14,7 @@ from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import VALID, compare_runs, missing_comparison
 from pytest_loadtest.report.figures import figures
 from pytest_loadtest.verdict.grammar import THROUGHPUT
-from pytest_loadtest.verdict.slo import Outcome
+from pytest_loadtest.verdict.slo import Finding, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.report.baseline import Baseline
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.verdict.objectives import Objective
-    from pytest_loadtest.verdict.slo import Finding
 
 
 def compare_with_baseline(

@@ -23,14 +23,27 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from pytest_loadtest.errors import LoadtestError, NoData, UsageError
-from pytest_loadtest.fleet.host_clocks import INTERVAL
+from pytest_loadtest.fleet.host_clocks import INTERVAL, HostClocks
 from pytest_loadtest.fleet.link import portable
-from pytest_loadtest.fleet.messages import Again, Arrive, ChangeLoad, CommandAnswer
+from pytest_loadtest.fleet.messages import (
+    Again,
+    Arrive,
+    ChangeLoad,
+    Command,
+    CommandAnswer,
+    ControllerMessage,
+    Key,
+    RunMessage,
+    RunStep,
+    StepAnswer,
+)
 from pytest_loadtest.fleet.run_events import (
     Answered,
     AnswerFailed,
     CarryOut,
     Conclude,
+    Effect,
+    Event,
     FindAnswers,
     Gather,
     GiveUp,
@@ -52,16 +65,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_loadtest.fleet.drain import Drain
-    from pytest_loadtest.fleet.host_clocks import HostClocks
-    from pytest_loadtest.fleet.messages import (
-        Command,
-        ControllerMessage,
-        Key,
-        RunMessage,
-        RunStep,
-        StepAnswer,
-    )
-    from pytest_loadtest.fleet.run_events import Effect, Event
     from pytest_loadtest.schedule.changes import Change
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.fleet.host_clocks import RECENT, SMALL_BURST
+from pytest_loadtest.fleet.host_clocks import RECENT, SMALL_BURST, HostClocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.metrics.clocks import ClockLine
 

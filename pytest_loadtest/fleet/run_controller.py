@@ -19,19 +19,23 @@ from pytest_loadtest.fleet.messages import (
     AwaitVerdict,
     ClaimShares,
     ClientsClosed,
+    Key,
     NextPhases,
     PhaseDone,
+    Request,
     Result,
+    RunResult,
+    RunStep,
     TargetPrepared,
 )
 from pytest_loadtest.fleet.observing import load_samplers
 from pytest_loadtest.fleet.outages import Disturbance
 from pytest_loadtest.fleet.outputs import Outputs, session_folder
 from pytest_loadtest.fleet.planned_run import PlannedRun
-from pytest_loadtest.fleet.rendezvous import StepAnswers
+from pytest_loadtest.fleet.rendezvous import Rendezvous, StepAnswers
 from pytest_loadtest.fleet.run_clocks import RunClocks
 from pytest_loadtest.fleet.run_results import RunResults
-from pytest_loadtest.fleet.service_request import STOP_SERVICES, ServiceStarted
+from pytest_loadtest.fleet.service_request import STOP_SERVICES, ServiceRequest, ServiceStarted
 from pytest_loadtest.fleet.setup_steps import StartService
 from pytest_loadtest.fleet.spark_service import SparkService
 from pytest_loadtest.fleet.stopwatch import Stopwatch
@@ -42,12 +46,9 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.fleet.host_clocks import HostClocks
     from pytest_loadtest.fleet.measured_run import Custom
-    from pytest_loadtest.fleet.messages import Key, Request, RunResult, RunStep
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.rendezvous import Rendezvous
     from pytest_loadtest.fleet.run_states import Run
     from pytest_loadtest.fleet.scripts import PlannedScript, SearchScript
-    from pytest_loadtest.fleet.service_request import ServiceRequest
     from pytest_loadtest.fleet.services import Services
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
     from pytest_loadtest.fleet.targets import Targets

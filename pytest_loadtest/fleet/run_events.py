@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.fleet.messages import (
     Command,
+    ControllerMessage,
     RunMessage,
     RunStep,
     StepAnswer,
@@ -22,7 +23,6 @@ from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
     from pytest_loadtest.fleet.drain import Drain
-    from pytest_loadtest.fleet.messages import ControllerMessage
 
 
 # Events that are no message of a worker.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_loadtest.fleet.run_events import Send
+from pytest_loadtest.fleet.run_events import Effect, Send
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.messages import ControllerMessage, Key, RunStep
-    from pytest_loadtest.fleet.run_events import Effect
 
 MEETING_TIMEOUT: Final = 300
 """s that workers wait for each other at a meeting: connecting thousands of clients may take

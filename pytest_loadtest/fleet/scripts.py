@@ -10,21 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.errors import NoData
-from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, abort_bounds
+from pytest_loadtest.fleet.watches import AbortWatch, BacklogWatch, BrokenWatch, Watch, abort_bounds
 from pytest_loadtest.plan.phases import Phase, search_phases
 from pytest_loadtest.values.quantities import ByteRate, format_duration, format_rate
 from pytest_loadtest.values.records import record
-from pytest_loadtest.verdict.peak import Search, Step
+from pytest_loadtest.verdict.peak import Ask, Peak, Search, Step
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
-    from pytest_loadtest.fleet.watches import Watch
     from pytest_loadtest.fleet.workload_run import WorkloadRun
     from pytest_loadtest.results.load import Load
-    from pytest_loadtest.verdict.peak import Ask, Peak
 
     Judged = tuple[MeasuredRun, Load]
 

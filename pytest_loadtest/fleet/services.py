@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.brokers.service import ServiceProcess
 from pytest_loadtest.brokers.starting import serves
 from pytest_loadtest.errors import NoData, TargetError, UsageError
-from pytest_loadtest.fleet.service_request import Service
+from pytest_loadtest.fleet.service_request import Service, ServiceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from pytest_loadtest.fleet.service_request import ServiceRequest
 
 
 class Services:

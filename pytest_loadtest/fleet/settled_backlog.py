@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_loadtest.metrics.measurements import Backlog
+from pytest_loadtest.metrics.measurements import Backlog, Counts, Measurements
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_loadtest.fleet.watches import BacklogWatch
-    from pytest_loadtest.metrics.measurements import Counts, Measurements
     from pytest_loadtest.report.document import BacklogSection
 
 

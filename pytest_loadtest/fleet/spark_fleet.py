@@ -18,7 +18,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import MODULE, encode, join_command
 from pytest_loadtest.fleet.hosts import HostFacts, differing_host, host_shares
 from pytest_loadtest.fleet.outputs import session_folder
-from pytest_loadtest.fleet.slot_service import SlotService, read_certificate
+from pytest_loadtest.fleet.slot_service import JoinedSlot, SlotService, read_certificate
 from pytest_loadtest.pipeline.session import SparkHost
 from pytest_loadtest.pipeline.slot_task import CountedSlot, WorkerSlot
 from pytest_loadtest.pipeline.slots import SlotJob, driver_host
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.slot_service import JoinedSlot
     from pytest_loadtest.plan.hosts import HostShare
 
 COUNT_SECONDS: Final = 50

@@ -9,19 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_loadtest.metrics.measurements import checked_parts
+from pytest_loadtest.metrics.measurements import Measurements, checked_parts
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.finding import no_data
-from pytest_loadtest.verdict.objectives import scale_objectives
+from pytest_loadtest.verdict.objectives import Objective, scale_objectives
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.profile import Profile
-    from pytest_loadtest.verdict.objectives import Objective
 
 
 JudgedStage: TypeAlias = "tuple[str, slo.Verdict, Measurements | None]"

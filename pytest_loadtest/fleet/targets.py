@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pytest_loadtest import brokers
-from pytest_loadtest.brokers.base import BrokerRequest
+from pytest_loadtest.brokers.base import Broker, BrokerFacts, BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.addresses import is_loopback
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_loadtest.brokers.base import Broker, BrokerFacts
     from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.fleet.options import Options
     from pytest_loadtest.profile import Profile

@@ -12,22 +12,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pytest_loadtest.engine.run import COLLECT
-from pytest_loadtest.plan.phases import Phase, StageSpan
+from pytest_loadtest.plan.phases import BacklogPlan, Phase, StageSpan
 from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.values.quantities import SECOND, format_duration
-from pytest_loadtest.verdict.abort import describe_count, describe_latency, lost_seconds
+from pytest_loadtest.verdict.abort import Abort, describe_count, describe_latency, lost_seconds
 from pytest_loadtest.verdict.early import certainly_missed, exceeds
-from pytest_loadtest.verdict.objectives import Slo, scale_objectives
+from pytest_loadtest.verdict.objectives import Objective, Slo, scale_objectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.plan.phases import BacklogPlan
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.schedule.due_messages import DueMessages
-    from pytest_loadtest.verdict.abort import Abort
-    from pytest_loadtest.verdict.objectives import Objective
 
 
 # A worker reports this many seconds more than are judged; one that is silent for a minute ends the

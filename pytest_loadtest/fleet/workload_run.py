@@ -18,8 +18,8 @@ from pytest_loadtest.drivers.base import NO_ANSWER
 from pytest_loadtest.engine.sample_store import make_location
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.drain import Drain
-from pytest_loadtest.fleet.messages import WorkloadAssignment
-from pytest_loadtest.fleet.outages import Outages
+from pytest_loadtest.fleet.messages import PhaseFinished, Request, WorkloadAssignment
+from pytest_loadtest.fleet.outages import Disturbance, Outages
 from pytest_loadtest.fleet.outputs import workload_folder
 from pytest_loadtest.fleet.phase_record import PhaseRecord, messages_due
 from pytest_loadtest.fleet.run_description import DescribedWorkload
@@ -31,7 +31,7 @@ from pytest_loadtest.pipeline.run_file import (
     write_columns,
 )
 from pytest_loadtest.plan.connecting import opened_each
-from pytest_loadtest.plan.plan import profile_pool
+from pytest_loadtest.plan.plan import Plan, profile_pool
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.wording import scale_word
 from pytest_loadtest.verdict.early import exceeds
@@ -40,13 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.fleet.messages import PhaseFinished, Request
     from pytest_loadtest.fleet.options import Options
-    from pytest_loadtest.fleet.outages import Disturbance
     from pytest_loadtest.message.payloads import PayloadPool
     from pytest_loadtest.metrics.clocks import ClockFit, ClockLine
     from pytest_loadtest.plan.phases import Phase, StageSpan
-    from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.schedule.due_messages import DueMessages
     from pytest_loadtest.verdict.objectives import Objective
 

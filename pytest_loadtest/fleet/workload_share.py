@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pytest_loadtest.drivers import driver_class
-from pytest_loadtest.drivers.base import DriverContext, Joined, NamedTopics
+from pytest_loadtest.drivers.base import (
+    Clock,
+    Driver,
+    DriverContext,
+    DriverFacts,
+    Joined,
+    NamedTopics,
+    PacedConnections,
+)
 from pytest_loadtest.engine.recorder import Recorder
 from pytest_loadtest.engine.run import Engine
 from pytest_loadtest.engine.send import Setup
 from pytest_loadtest.engine.tap import Tap, tap_context, tapped_topics
 from pytest_loadtest.fleet.host_clocks import HostClock
-from pytest_loadtest.fleet.messages import PhaseFinished
+from pytest_loadtest.fleet.messages import PhaseFinished, StartPhase, WorkloadAssignment
 from pytest_loadtest.fleet.sample_transfer import SampleTransfer
 from pytest_loadtest.message.samples import EVIDENCE
 from pytest_loadtest.message.streams import stream_column, stream_list
@@ -35,9 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Clock, Driver, DriverFacts, PacedConnections
     from pytest_loadtest.fleet.link import Link
-    from pytest_loadtest.fleet.messages import StartPhase, WorkloadAssignment
 
     Meet = Callable[[str, str], int]
     Idle = Callable[[], None]

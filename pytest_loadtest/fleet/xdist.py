@@ -28,6 +28,7 @@ from pytest_loadtest.fleet.messages import (
     Again,
     Arrive,
     ClockRead,
+    ControllerMessage,
     Failed,
     Finished,
     HostFiles,
@@ -36,11 +37,14 @@ from pytest_loadtest.fleet.messages import (
     LoadItems,
     ReadClock,
     Release,
+    Request,
+    RunResult,
     SamplePart,
     SessionClosed,
     StoresSamples,
     TakeRole,
     UsageFound,
+    WorkerMessage,
 )
 from pytest_loadtest.fleet.outputs import store_part
 from pytest_loadtest.fleet.rendezvous import Rendezvous
@@ -50,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from pytest_loadtest.fleet.member import WorkerRun
-    from pytest_loadtest.fleet.messages import ControllerMessage, Request, RunResult, WorkerMessage
     from pytest_loadtest.fleet.run_controller import RunController
 
 CHANNEL = "loadtest_channel"

@@ -8,18 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.kinds.kind import DriverKind
+from pytest_loadtest.kinds.kind import DriverKind, Reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from importlib.metadata import EntryPoint
 
     from pytest_loadtest.kinds.costs import Cost
-    from pytest_loadtest.kinds.kind import Reference
 
 GROUP: Final = "pytest_loadtest.drivers"
 DEFAULT: Final = "pulsar"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.route import Carrier
+from pytest_loadtest.message.route import Carrier, EnvelopePlace
 from pytest_loadtest.message.token import (
     TOKEN,
     TokenReader,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.route import EnvelopePlace
 
 _WHOLE: Final = np.dtype(f"V{HEAD}")
 VALUE_SIZES: Final = {Carrier.PROPERTIES: TOKEN, Carrier.CORRELATION_DATA: HEAD}

@@ -21,7 +21,7 @@ from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace
 from pytest_loadtest.message.size_mix import SizeMix
 from pytest_loadtest.message.sizing import SizeLimits, check_payload_count
 from pytest_loadtest.message.streams import stream_column
-from pytest_loadtest.message.template import Filler, JsonShape
+from pytest_loadtest.message.template import Filler, JsonShape, Pattern
 from pytest_loadtest.values.quantities import parse_size
 from pytest_loadtest.values.records import immutable, record
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
-    from pytest_loadtest.message.template import Pattern
 
 
 CHECKSUM: Final = 4

@@ -19,8 +19,8 @@ import numpy as np
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message import draws
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.route import Carrier
-from pytest_loadtest.message.token import PREFIX, TOKEN, encode_tokens, field_at
+from pytest_loadtest.message.route import Carrier, EnvelopePlace
+from pytest_loadtest.message.token import PREFIX, TOKEN, Pointer, encode_tokens, field_at
 from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.route import EnvelopePlace
-    from pytest_loadtest.message.token import Pointer
 
 HEADS: Final = "head"
 """The field of the binary envelope, which begins a body."""

@@ -6,25 +6,22 @@ workers. A worker's process makes its own evidence at the end of a phase.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.metrics.clocks import WithinHosts
+from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
 from pytest_loadtest.metrics.time_slices import INTERVAL, Boundaries, Spans, tenths, windows
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.due import Delays
     from pytest_loadtest.metrics.catalogue import Metric
-    from pytest_loadtest.metrics.clocks import HostTime
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.offering import PlannedLoad, PlannedWindow
     from pytest_loadtest.metrics.pauses import Pauses

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import with_own, without_own
-from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.metrics.histogram import Histogram, histogram
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.values.records import record
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.histogram import Histogram
 
     Column = NDArray[np.int64]
 

@@ -29,14 +29,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from pytest_loadtest.metrics.gaps import gap_times
-from pytest_loadtest.metrics.pauses import SHORTEST, STALL
+from pytest_loadtest.metrics.pauses import SHORTEST, STALL, Pauses
 from pytest_loadtest.values.quantities import MICROSECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.pauses import Pauses
 
     Rows = Mapping[str, NDArray[Any]]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pytest_loadtest.metrics.histogram import hdr_index, midpoint
 from pytest_loadtest.metrics.measurements import Series
-from pytest_loadtest.metrics.time_slices import block_seconds, over_time
+from pytest_loadtest.metrics.time_slices import OverTime, block_seconds, over_time
 from pytest_loadtest.values.quantities import MICROSECOND, SECOND
 from pytest_loadtest.values.records import immutable
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.time_slices import OverTime
 
     Columns = Mapping[str, NDArray[np.int64]]
     Column = NDArray[np.int64]

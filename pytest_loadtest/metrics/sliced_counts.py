@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, without_own
-from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.metrics.histogram import Histogram, histogram
 from pytest_loadtest.metrics.time_slices import Histograms, Intervals, SlicedStats, Spans, of_parts
 from pytest_loadtest.values.quantities import SECOND
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.metrics.histogram import Histogram
 
 
 ByPiece = Mapping[str, Histograms]

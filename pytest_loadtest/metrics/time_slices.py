@@ -22,14 +22,13 @@ import numpy as np
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.metrics.histogram import HALF, Histogram, join_total, merge
-from pytest_loadtest.metrics.signed import SIDES, with_lateness
+from pytest_loadtest.metrics.signed import SIDES, Lateness, with_lateness
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.signed import Lateness
 
 INTERVAL: Final = 10 * SECOND
 WHOLE: Final = ("minimum", "maximum", "high", "low", "negative")

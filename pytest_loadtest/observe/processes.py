@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
 from pytest_loadtest.values.quantities import SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 _CHILDREN_EVERY: Final = 10  # samples between two searches for children: each reads all of /proc
 _NO_LIMIT: Final = 1 << 60  # version 1 of cgroups has a number above this if there is no limit

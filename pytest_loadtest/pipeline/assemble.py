@@ -17,31 +17,30 @@ import numpy as np
 from pytest_loadtest.message.broadcast import bits
 from pytest_loadtest.message.samples import NEVER_SENT, WIDTH, Status
 from pytest_loadtest.metrics.catalogue import COUNTED_LATENCIES, LATENCIES
-from pytest_loadtest.metrics.expected import with_latencies
+from pytest_loadtest.metrics.expected import Expected, Recorded, with_latencies
 from pytest_loadtest.metrics.full_windows import FullWindows, full_windows
-from pytest_loadtest.metrics.gaps import gap_latencies
+from pytest_loadtest.metrics.gaps import DeliveryGaps, gap_latencies
 from pytest_loadtest.metrics.histogram import Histogram, join_total, midpoint
 from pytest_loadtest.metrics.measurements import Breakdown, Counts, Lost, Measurements, Series
-from pytest_loadtest.metrics.offering import offered_windows
+from pytest_loadtest.metrics.offering import OfferedWindow, offered_windows
 from pytest_loadtest.metrics.series import SERIES_BITS, SERIES_PERCENTILES, largest_lag
-from pytest_loadtest.metrics.signed import with_lateness
+from pytest_loadtest.metrics.signed import Lateness, with_lateness
 from pytest_loadtest.metrics.silent import answered_of, heard_of, marked, silence, unheard_pairs
 from pytest_loadtest.metrics.sliced_counts import intervals, sliced_stats
 from pytest_loadtest.metrics.stats import LOST_RANGES
-from pytest_loadtest.metrics.time_slices import block_seconds, histograms, over_time
+from pytest_loadtest.metrics.time_slices import (
+    Histograms,
+    OverTime,
+    block_seconds,
+    histograms,
+    over_time,
+)
 from pytest_loadtest.pipeline import tables as t
-from pytest_loadtest.pipeline.spool import StoredCells
+from pytest_loadtest.pipeline.spool import Packed, Spans, StoredCells
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from pytest_loadtest.metrics.expected import Expected, Recorded
-    from pytest_loadtest.metrics.gaps import DeliveryGaps
-    from pytest_loadtest.metrics.offering import OfferedWindow
-    from pytest_loadtest.metrics.signed import Lateness
-    from pytest_loadtest.metrics.time_slices import Histograms, OverTime
-    from pytest_loadtest.pipeline.spool import Packed, Spans
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from pytest_loadtest.engine.sample_store import SampleStore, is_uri
 from pytest_loadtest.message.broadcast import unpack_copies as received_rows
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.metrics.time_slices import SHARD
-from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS
+from pytest_loadtest.pipeline.bitmaps import RECEIVED_WORD_COLUMNS, SENT_WORD_COLUMNS, Words
 from pytest_loadtest.pipeline.broadcasts import words_of
 from pytest_loadtest.pipeline.kernel import (
     RECEIVED_COLUMNS,
@@ -31,7 +31,7 @@ from pytest_loadtest.pipeline.kernel import (
     received_tables,
     sent_tables,
 )
-from pytest_loadtest.pipeline.tables import cut_by, merge_rows, rows_at, take
+from pytest_loadtest.pipeline.tables import Table, cut_by, merge_rows, rows_at, take
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.metrics.in_time import Begins
-    from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.kernel import Rows
     from pytest_loadtest.pipeline.read import SampleFile
-    from pytest_loadtest.pipeline.tables import Table
 
 # Rows that are counted at once.
 BLOCK = 1 << 18

@@ -18,7 +18,7 @@ import numpy as np
 
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.metrics.series import ranks_of_equal
-from pytest_loadtest.pipeline.bitmaps import WORD_BITS
+from pytest_loadtest.pipeline.bitmaps import WORD_BITS, Words
 from pytest_loadtest.pipeline.broadcasts import BroadcastWords, words_of
 from pytest_loadtest.pipeline.executor import (
     CELLS,
@@ -37,16 +37,14 @@ from pytest_loadtest.pipeline.kernel import (
     first_copy_tables,
     later_copy_tables,
 )
-from pytest_loadtest.pipeline.tables import cut_by, joined, rows_at, take, within
+from pytest_loadtest.pipeline.tables import Table, cut_by, joined, rows_at, take, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
-    from pytest_loadtest.pipeline.bitmaps import Words
     from pytest_loadtest.pipeline.read import SampleFile
-    from pytest_loadtest.pipeline.tables import Table
 
     Rows = Mapping[str, NDArray[Any]]
 

@@ -49,14 +49,13 @@ from pytest_loadtest.pipeline.first_copies import (
     without_sent,
 )
 from pytest_loadtest.pipeline.kernel import copies_of
-from pytest_loadtest.pipeline.tables import cut_by, joined, rows_at, take, within
+from pytest_loadtest.pipeline.tables import Table, cut_by, joined, rows_at, take, within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.pipeline.read import SampleFile
-    from pytest_loadtest.pipeline.tables import Table
 
     Rows = Mapping[str, NDArray[Any]]
 

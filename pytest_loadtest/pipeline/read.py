@@ -12,7 +12,7 @@ controller's process when load is over; Spark's workers get its :class:`SampleFi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
@@ -34,19 +34,16 @@ from pytest_loadtest.metrics.pauses import Pauses
 from pytest_loadtest.metrics.sizes import TASK_ROWS
 from pytest_loadtest.metrics.strays import Stray, first_strays
 from pytest_loadtest.pipeline.reconcile import open_store, reconcile
-from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, what_is_wrong
+from pytest_loadtest.pipeline.run_file import RUN_FILE, Columns, RunFile, RunStage, what_is_wrong
 from pytest_loadtest.plan.connecting import connected_in_time
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     from numpy.typing import NDArray
 
     from pytest_loadtest.engine.sample_store import SampleStore
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.pipeline.run_file import RunStage
 
 
 # The most tasks, which then have more rows.

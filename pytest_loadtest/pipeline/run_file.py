@@ -15,7 +15,7 @@ import json
 import types
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
@@ -31,7 +31,6 @@ from pytest_loadtest.schedule.changes import Aborted  # noqa: TC001
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray

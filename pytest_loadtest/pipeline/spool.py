@@ -12,19 +12,15 @@ import math
 import os
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, overload
+from typing import IO, Final, NamedTuple, overload
 
 import numpy as np
 
 from pytest_loadtest.metrics.time_slices import SHARD, Cells, cells_of
 from pytest_loadtest.pipeline.executor import pack, spans_by_kind, split, unpack
 from pytest_loadtest.pipeline.tables import Groups, Table, joined, select
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import IO
 
 IN_MEMORY: Final = 64 << 20
 """Packed bytes that a spool keeps in memory: nearly every run has fewer, and needs no file."""

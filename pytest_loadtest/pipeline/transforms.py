@@ -13,7 +13,7 @@ import contextlib
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +29,21 @@ from pytest_loadtest.pipeline.executor import (
     deliveries_of_words,
 )
 from pytest_loadtest.pipeline.first_copies import ROWS_SCHEMA, FirstCopiesOfFiles, tables_of_slots
-from pytest_loadtest.pipeline.gap_receipts import ReceiptsOfFiles, longest_inside, receipts_of_slots
+from pytest_loadtest.pipeline.gap_receipts import (
+    ReceiptsOfFiles,
+    SuspectCells,
+    longest_inside,
+    receipts_of_slots,
+)
 from pytest_loadtest.pipeline.taps import TapsOfFiles, latencies_of_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame
 
     from pytest_loadtest.metrics.expected import Expected
     from pytest_loadtest.metrics.in_time import Begins
-    from pytest_loadtest.pipeline.gap_receipts import SuspectCells
     from pytest_loadtest.pipeline.read import SampleFile
     from pytest_loadtest.pipeline.tables import Table
 

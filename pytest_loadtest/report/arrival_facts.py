@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.sections import UNKNOWN, mean_text, percentiles
+from pytest_loadtest.report.sections import UNKNOWN, Labelled, mean_text, percentiles
 from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.values.wording import counted, exact
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
-    from pytest_loadtest.report.sections import Labelled
 
 
 def stamp_facts(document: RunDocument) -> Iterator[Labelled]:

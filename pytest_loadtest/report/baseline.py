@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, differences
-from pytest_loadtest.report.document import read_document
+from pytest_loadtest.report.document import RunDocument, read_document
 from pytest_loadtest.report.find_results import RESULTS, results_below, session_and_attempt
 from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.slo import Outcome
-
-if TYPE_CHECKING:
-    from pytest_loadtest.report.document import RunDocument
 
 LAST_MET = "last-met"
 KEPT = 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.report.document import BottleneckSection, SampledHostEntry, SaturationEntry
 from pytest_loadtest.report.measured import section_of
-from pytest_loadtest.report.sections import known_of, precise
+from pytest_loadtest.report.sections import Labelled, known_of, precise
 from pytest_loadtest.values.quantities import format_duration, format_size
 from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.slo import Outcome
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.observe.conclusion import Bottleneck
     from pytest_loadtest.observe.telemetry import Telemetry
-    from pytest_loadtest.report.sections import Labelled
     from pytest_loadtest.report.verdict_section import PeakSection
 
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pytest_loadtest.report.document import (
     VERSION,
     BacklogSection,
+    BottleneckSection,
     ProfileSection,
     RunDocument,
     ScaleSection,
     StageEntry,
+    TimelineSection,
 )
 from pytest_loadtest.report.measured import (
     finite,
@@ -21,6 +23,7 @@ from pytest_loadtest.report.measured import (
     section_of,
 )
 from pytest_loadtest.report.verdict_section import (
+    ComparisonSection,
     FindingEntry,
     PeakSection,
     ShownSection,
@@ -42,8 +45,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.brokers.base import BrokerFacts
     from pytest_loadtest.drivers.base import DriverFacts
     from pytest_loadtest.metrics.measurements import Backlog, Measurements
-    from pytest_loadtest.report.document import BottleneckSection, TimelineSection
-    from pytest_loadtest.report.verdict_section import ComparisonSection
     from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.peak import Peak
 

@@ -16,7 +16,7 @@ from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report.arrival_facts import where_table
 from pytest_loadtest.report.bottleneck import bottleneck_text
 from pytest_loadtest.report.comparison_markdown import section_lines
-from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.document import OUTCOMES, RunDocument
 from pytest_loadtest.report.markdown import code, escaped, limited, markdown_lines
 from pytest_loadtest.report.sections import (
     all_findings,
@@ -45,7 +45,6 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import MeasurementsSection
     from pytest_loadtest.report.verdict_section import ComparisonSection
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.report import baseline
 from pytest_loadtest.report.comparison import compare_runs, comparison_lines
-from pytest_loadtest.report.document import json_members
+from pytest_loadtest.report.document import RunDocument, json_members
 from pytest_loadtest.report.sections import mark, scale_of, titled
 from pytest_loadtest.values.records import immutable
 from pytest_loadtest.verdict.objectives import Slo
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.verdict_section import ComparisonSection
 
 

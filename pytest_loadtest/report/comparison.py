@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_loadtest.report.comparable import differences
 from pytest_loadtest.report.figures import (
     Figure,
+    Noise,
     figures,
     is_never,
     latency_percentiles,
@@ -25,22 +26,20 @@ from pytest_loadtest.report.verdict_section import (
     BaselineSection,
     BlocksSection,
     ComparisonSection,
+    DifferenceEntry,
     FigureEntry,
 )
 from pytest_loadtest.values.quantities import SECOND, format_duration
 from pytest_loadtest.verdict.changes import Changed, judge_change, percent
 from pytest_loadtest.verdict.grammar import LATENCY, REGRESSION, THROUGHPUT
-from pytest_loadtest.verdict.slo import Outcome
+from pytest_loadtest.verdict.slo import Finding, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.figures import Noise
     from pytest_loadtest.report.measurements_section import LatencySection
-    from pytest_loadtest.report.verdict_section import DifferenceEntry
     from pytest_loadtest.verdict.objectives import Objective
-    from pytest_loadtest.verdict.slo import Finding
 
 SHOWN = tuple(f"{LATENCY}.{statistic}" for statistic in ("p50", "p90", "p99", "p99.9"))
 """Percentiles that every comparison has."""

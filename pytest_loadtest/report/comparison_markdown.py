@@ -14,7 +14,7 @@ from pytest_loadtest.report.comparison import (
     figure_cells,
     noise_text,
 )
-from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.document import OUTCOMES, RunDocument
 from pytest_loadtest.report.markdown import (
     escaped,
     folded,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.compared import Compared
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.verdict_section import ComparisonSection, FigureEntry
 
 LIMIT: Final = 60_000

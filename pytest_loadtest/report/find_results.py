@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.report.document import OUTCOMES, read_document
+from pytest_loadtest.report.document import OUTCOMES, RunDocument, read_document
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.verdict.slo import Outcome
 
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.plan.hosts import CONTROLLER
 from pytest_loadtest.report.bottleneck import known_values
-from pytest_loadtest.report.sections import known_of
+from pytest_loadtest.report.sections import Labelled, known_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.measurements_section import WorkerEntry
-    from pytest_loadtest.report.sections import Labelled
 
     Column = Sequence[float | None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.document import MISSES_FIRST
+from pytest_loadtest.report.document import MISSES_FIRST, RunDocument
 from pytest_loadtest.report.sections import all_findings, cause, has_number
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.slo import Outcome
@@ -13,7 +13,6 @@ from pytest_loadtest.verdict.slo import Outcome
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.verdict_section import FindingEntry
 
 Judged = tuple[str, "FindingEntry"]

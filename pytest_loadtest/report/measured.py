@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 import numpy as np
 
 from pytest_loadtest.brokers.base import restarts_of
-from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Need
+from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES, Metric, Need
 from pytest_loadtest.metrics.signed import Lateness
 from pytest_loadtest.report.document import (
     TimelineBlocked,
@@ -35,7 +35,7 @@ from pytest_loadtest.report.measurements_section import (
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
 from pytest_loadtest.values.wording import format_value
-from pytest_loadtest.verdict.observations import blocked_share, latencies_of, unfit
+from pytest_loadtest.verdict.observations import Latencies, blocked_share, latencies_of, unfit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from numpy.typing import NDArray
 
-    from pytest_loadtest.metrics.catalogue import Metric
     from pytest_loadtest.metrics.expected import WorkerEvidence
     from pytest_loadtest.metrics.histogram import Histogram
     from pytest_loadtest.metrics.measurements import (
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.metrics.time_slices import OverTime
     from pytest_loadtest.pipeline.run_file import RunChange, RunFile
     from pytest_loadtest.verdict.objectives import Objective
-    from pytest_loadtest.verdict.observations import Latencies
 
 
 S = TypeVar("S", bound="DataclassInstance")

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.report.bottleneck import known_values
-from pytest_loadtest.report.tables import written
+from pytest_loadtest.report.tables import Writer, written
 from pytest_loadtest.values.quantities import format_rate, format_size
 from pytest_loadtest.values.wording import exact
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.sections import Labelled
-    from pytest_loadtest.report.tables import Writer
 
 HEAD: Final = (
     "process",

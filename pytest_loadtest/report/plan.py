@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_loadtest.kinds.registry import load_reference
 from pytest_loadtest.plan.connecting import connect_duration
-from pytest_loadtest.plan.hosts import HostNeeds, clocks_needed, hosts_needed
+from pytest_loadtest.plan.hosts import HostNeeds, HostShare, clocks_needed, hosts_needed
 from pytest_loadtest.profile.model import choose_client
 from pytest_loadtest.values.quantities import (
     MILLISECOND,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.drivers.base import DriverFacts
     from pytest_loadtest.message.route import Route
     from pytest_loadtest.plan.aggregation import Aggregation
-    from pytest_loadtest.plan.hosts import HostShare
     from pytest_loadtest.plan.needs import Needs
     from pytest_loadtest.plan.plan import Plan
     from pytest_loadtest.plan.scaling import Machine

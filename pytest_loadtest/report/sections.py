@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pytest_loadtest.report.document import OUTCOMES
+from pytest_loadtest.report.document import OUTCOMES, BacklogSection, RunDocument, StageEntry
 from pytest_loadtest.report.tables import Table, aligned, terminal_lines
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word, with_version
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_loadtest.brokers.base import Restart
-    from pytest_loadtest.report.document import (
-        BacklogSection,
-        RunDocument,
-        StageEntry,
-    )
     from pytest_loadtest.report.measurements_section import (
         BreakdownEntry,
         MeasurementsSection,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
 from pytest_loadtest.report import arrival_facts, bottleneck, comparison, hosts, nodes, sections
-from pytest_loadtest.report.document import MISSES_FIRST
+from pytest_loadtest.report.document import MISSES_FIRST, RunDocument
 from pytest_loadtest.report.margins import bound_text, margin_text, tightest_first
 from pytest_loadtest.report.sections import cause, known_of, mark
 from pytest_loadtest.report.strays import stray_facts
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_loadtest.metrics.measurements import Lost
-    from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.measurements_section import LatencySection, MeasurementsSection
     from pytest_loadtest.report.verdict_section import FindingEntry
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.schedule.stream_order import spread_turns
-from pytest_loadtest.schedule.topology import Assignment, BroadcastShare, assign
+from pytest_loadtest.schedule.topology import Assignment, BroadcastShare, Topology, assign
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.streams import Streams
-    from pytest_loadtest.schedule.topology import Topology
 
 
 def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.schedule.stream_order import RoundRobin
+from pytest_loadtest.schedule.stream_order import RoundRobin, StreamOrder, Turns
 from pytest_loadtest.values.records import immutable
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pytest_loadtest.message.payloads import Chooser
     from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.pacing import Pacer
-    from pytest_loadtest.schedule.stream_order import StreamOrder, Turns
 
     Column = NDArray[np.int64]
     Tables = list[tuple[int, WeightedChoice]]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received, TargetAddress
+from pytest_loadtest.drivers.base import Acks, Burst, Driver, DriverContext, Received, TargetAddress
 from pytest_loadtest.message import envelope, payloads
-from pytest_loadtest.message.route import IN_BODY, Carrier
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace, Route
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.metrics.strays import BEGINNING
 from pytest_loadtest.schedule.topology import Topology
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import Driver
     from pytest_loadtest.message.envelope import Heads
     from pytest_loadtest.message.payloads import PayloadPool
-    from pytest_loadtest.message.route import EnvelopePlace, Route
 
     Positions = NDArray[np.int64]
 

@@ -18,7 +18,7 @@ rendezvous' lock. The run is judged in the controller's thread that answers the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
@@ -30,14 +30,11 @@ from pytest_loadtest.values.wording import exact
 from pytest_loadtest.verdict.early import evaluate_ended
 from pytest_loadtest.verdict.finding import write_bounds
 from pytest_loadtest.verdict.grammar import nearest
-from pytest_loadtest.verdict.objectives import Slo
+from pytest_loadtest.verdict.objectives import Objective, Slo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.schedule.changes import Aborted
-    from pytest_loadtest.verdict.objectives import Objective
     from pytest_loadtest.verdict.slo import EvidenceLimits, Verdict
 
 LATENCY: Final = "endToEndLatency"

@@ -21,7 +21,7 @@ from pytest_loadtest.verdict.excuses import generator_caused
 from pytest_loadtest.verdict.finding import Finding, Outcome, Verdict
 from pytest_loadtest.verdict.grammar import OUTPUT_SHARE, SILENT
 from pytest_loadtest.verdict.observations import KINDS, samples_needed
-from pytest_loadtest.verdict.slo import REMEDY, causes_at_target, evaluate
+from pytest_loadtest.verdict.slo import REMEDY, EvidenceLimits, causes_at_target, evaluate
 from pytest_loadtest.verdict.tolerance import with_tolerances
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.measurements import Measurements
     from pytest_loadtest.verdict.objectives import Objective
-    from pytest_loadtest.verdict.slo import EvidenceLimits
 
 
 def lowest_rate(objectives: Sequence[Objective], hold: int, deliveries: int = 1) -> float:

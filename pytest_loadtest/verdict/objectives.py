@@ -32,11 +32,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from pytest_loadtest.errors import Invalid, Path, Problem, did_you_mean, invalid
 from pytest_loadtest.values.records import record
@@ -56,9 +56,6 @@ from pytest_loadtest.verdict.grammar import (
     regression_bounds,
 )
 from pytest_loadtest.verdict.windowed import KEYS, WINDOWED, WindowTerms, read_drift, read_windows
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
 
 
 @record

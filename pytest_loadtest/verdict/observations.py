@@ -16,8 +16,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pytest_loadtest.metrics.catalogue import LATENCIES, NOT_RECEIVED, OBJECTIVES, Need, needing
-from pytest_loadtest.metrics.histogram import rank
-from pytest_loadtest.metrics.measurements import UNCHECKED
+from pytest_loadtest.metrics.histogram import Histogram, rank
+from pytest_loadtest.metrics.measurements import (
+    UNCHECKED,
+    Backlog,
+    Breakdown,
+    DelayedIndex,
+    Measurements,
+)
 from pytest_loadtest.values.quantities import format_duration, format_rate
 from pytest_loadtest.values.wording import counted, exact
 from pytest_loadtest.verdict import grammar
@@ -30,8 +36,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.metrics.expected import Opening
     from pytest_loadtest.metrics.full_windows import FullWindows
-    from pytest_loadtest.metrics.histogram import Histogram
-    from pytest_loadtest.metrics.measurements import Backlog, Breakdown, DelayedIndex, Measurements
     from pytest_loadtest.metrics.signed import Lateness
     from pytest_loadtest.metrics.silent import Silent
     from pytest_loadtest.verdict.finding import Shown

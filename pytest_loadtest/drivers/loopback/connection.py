@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from pytest_loadtest.drivers.arrival_clock import SocketReader
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock, SocketReader
 from pytest_loadtest.drivers.source_addresses import connect_from
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.wire.buffers import Outbox
@@ -17,7 +17,6 @@ from pytest_loadtest.wire.frames import Decoder, Frame, FrameError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
 
 CONNECT_TIMEOUT = 10.0  # s

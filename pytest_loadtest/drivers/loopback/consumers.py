@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined, Received
+from pytest_loadtest.drivers.base import DriverContext, Joined, Received
 from pytest_loadtest.drivers.columns import choose_received, join_received
 from pytest_loadtest.errors import TargetError, UsageError
 from pytest_loadtest.message.carried import VALUE_SIZES, carried_heads
@@ -18,19 +18,16 @@ from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
 from pytest_loadtest.message.route import Carrier
 from pytest_loadtest.message.samples import Flag
-from pytest_loadtest.message.token import decode_digits
+from pytest_loadtest.message.token import TokenReader, decode_digits
 from pytest_loadtest.wire import frames
-from pytest_loadtest.wire.frames import FrameError, Kind
+from pytest_loadtest.wire.frames import Frame, FrameError, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.loopback.connection import RelayConnection, Stamped
-    from pytest_loadtest.message.token import TokenReader
-    from pytest_loadtest.wire.frames import Frame
 
 _JOIN_BELOW = (
     1 << 15

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.loopback.batch import Index
-
 
 class PendingBatch(NamedTuple):
     """Messages of one sender that wait for their time, ns.

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.drivers.loopback.batch import Batch, join_batches
+from pytest_loadtest.drivers.loopback.batch import Batch, Index, join_batches
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, parse_duration
 from pytest_loadtest.values.records import record
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.loopback.batch import Index
 
 HOLD: Final = SECOND  # time for which the first message of a pair waits for the second
 # Messages that the capacity releases within one millisecond leave together at its end.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
 from pytest_loadtest.drivers.columns import positions_without_room
 from pytest_loadtest.message.carried import VALUE_SIZES, carried_values
 from pytest_loadtest.message.envelope import HEAD, encode_heads
-from pytest_loadtest.message.payloads import whole_payloads
+from pytest_loadtest.message.payloads import PayloadPool, whole_payloads
 from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.wording import counted
 from pytest_loadtest.wire import frames
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.loopback.connection import RelayConnection
-    from pytest_loadtest.message.payloads import PayloadPool
 
     Slots = NDArray[np.int32]
 

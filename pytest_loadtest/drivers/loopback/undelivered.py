@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from pytest_loadtest.drivers.base import Undelivered
+from pytest_loadtest.drivers.base import DrainingRun, Undelivered
 from pytest_loadtest.drivers.source_addresses import connect_from
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.wire import frames
@@ -15,7 +15,6 @@ from pytest_loadtest.wire.frames import Decoder, Kind
 if TYPE_CHECKING:
     import socket
 
-    from pytest_loadtest.drivers.base import DrainingRun
 
 _TIMEOUT: Final = 5.0  # s
 

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest, refuse_managed
-from pytest_loadtest.brokers.java import Jars
+from pytest_loadtest.brokers.java import Jars, Java
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import (
     Progress,
@@ -37,8 +37,6 @@ from pytest_loadtest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pytest_loadtest.brokers.java import Java
 
 
 START_SECONDS = 60.0

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest
+from pytest_loadtest.brokers.base import SERVING, Broker, BrokerFacts, BrokerRequest
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import Progress, on_free_ports, serves, wait_ready
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.brokers.java import Java
 
 HERE: Final = "127.0.0.1"

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from pytest_loadtest.drivers.arrival_clock import ArrivalClock
-from pytest_loadtest.drivers.base import DriverFacts, Joined, TopicNames
+from pytest_loadtest.drivers.base import (
+    Acks,
+    Burst,
+    DriverContext,
+    DriverFacts,
+    Joined,
+    Received,
+    TopicNames,
+)
 from pytest_loadtest.drivers.mqtt.base_connection import MqttConnectionBase
 from pytest_loadtest.drivers.mqtt.clients import MakeConnection, MqttClients, Pace
 from pytest_loadtest.drivers.mqtt.options import (
@@ -45,8 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.drivers.base import Acks, Burst, DriverContext, Received
 
 
 C = TypeVar("C", bound=MqttConnectionBase[Any])

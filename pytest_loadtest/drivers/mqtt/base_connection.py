@@ -9,8 +9,8 @@ import select
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from pytest_loadtest.drivers.mqtt.broker_socket import BrokerSocket
-from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES
+from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
+from pytest_loadtest.drivers.mqtt.loop import SUBSCRIBES, Loop
 from pytest_loadtest.drivers.mqtt.options import (
     MOST_INFLIGHT,
     NO_SUBSCRIBERS,
@@ -26,8 +26,6 @@ from pytest_loadtest.wire.mqtt.packets import FAILURE, PUBACK, reason_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint
-    from pytest_loadtest.drivers.mqtt.loop import Loop
 
 FIRST_DELAY = 100 * MILLISECOND
 LONGEST_DELAY = 5 * SECOND

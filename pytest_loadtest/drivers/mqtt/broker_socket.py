@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from pytest_loadtest.drivers.arrival_clock import SocketReader
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock, SocketReader
 from pytest_loadtest.drivers.mqtt.tls import ALERT, LOST, NO_HANDSHAKE, RESET, UNANSWERED, ClientTls
 from pytest_loadtest.drivers.source_addresses import bind_to_source, connect_error, connect_from
 from pytest_loadtest.drivers.tls_stream import TlsStream
@@ -25,7 +25,6 @@ from pytest_loadtest.values.records import record
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.mqtt.settings import Tls
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.carried import VALUE_SIZES
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
+from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier, EnvelopePlace
 from pytest_loadtest.message.token import TOKEN
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_loadtest.drivers.base import DriverContext
-    from pytest_loadtest.message.route import EnvelopePlace
 
 
 KEEP_ALIVE_TIMEOUT: Final = 0x8D

@@ -11,14 +11,13 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.brokers.base import ROLE, described
+from pytest_loadtest.brokers.base import ROLE, BrokerFacts, BrokerRequest, described
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_loadtest.brokers.base import BrokerFacts, BrokerRequest
     from pytest_loadtest.brokers.certificates import KeysOfRun
     from pytest_loadtest.profile.sections import SecuritySection
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from pytest_loadtest.errors import Problem
+from pytest_loadtest.errors import Path, Problem
 from pytest_loadtest.profile.client import ANY_NAME, ClientSettings
 from pytest_loadtest.profile.explain import shown
 from pytest_loadtest.profile.fields import Duration, Section, invalid_field, spelling
-from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbFile, OmbKeys
 from pytest_loadtest.profile.omb_fields import boxed_flag, boxed_integer, integer, string
 from pytest_loadtest.profile.route import named_topics
 from pytest_loadtest.schedule.pacing import LEAST_RATE, MOST_RATE
@@ -22,9 +22,7 @@ from pytest_loadtest.values.quantities import SECOND, format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.model import Profile
-    from pytest_loadtest.profile.omb_driver import OmbFile
 
 
 def _whole_seconds(value: int) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.base import Undelivered
+from pytest_loadtest.drivers.base import DrainingRun, Undelivered
 from pytest_loadtest.drivers.mqtt.observer import MqttObserver, sys_settings
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
-    from pytest_loadtest.drivers.base import DrainingRun
 
 _VERSION: Final = "$SYS/broker/version"
 _UPTIME: Final = "$SYS/broker/uptime"

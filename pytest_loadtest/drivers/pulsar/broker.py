@@ -24,7 +24,7 @@ from pytest_loadtest.brokers.container import (
     publishing_address,
     with_conf,
 )
-from pytest_loadtest.brokers.java import Jars, MachineNeed, needed_jars
+from pytest_loadtest.brokers.java import Jars, Java, MachineNeed, needed_jars
 from pytest_loadtest.brokers.process import GRACE, Child, data_folder
 from pytest_loadtest.brokers.starting import Progress, StartedBroker, on_free_ports, wait_ready
 from pytest_loadtest.brokers.watchdog import remove_folder
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.brokers.docker_engine import RunningContainer
-    from pytest_loadtest.brokers.java import Java
 
 
 # It takes 10 s on an idle machine, and took over 90 s on two cores that ran twenty threads.

@@ -10,14 +10,12 @@ from pytest_loadtest.drivers.pulsar.settings import STRICT, TICK, PulsarSettings
 from pytest_loadtest.errors import Problem, UsageError
 from pytest_loadtest.profile.fields import exact_duration, spelling
 from pytest_loadtest.profile.judging import sections
-from pytest_loadtest.profile.model import choose_client
+from pytest_loadtest.profile.model import Profile, choose_client
 from pytest_loadtest.profile.route import named_topics, repeated_topics
 from pytest_loadtest.values.quantities import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from pytest_loadtest.profile.model import Profile
 
 
 _GB: Final = 1 << 30

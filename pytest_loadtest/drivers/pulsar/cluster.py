@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.brokers import java
-from pytest_loadtest.brokers.base import SERVING, BrokerFacts, BrokerRequest, described
+from pytest_loadtest.brokers.base import SERVING, Broker, BrokerFacts, BrokerRequest, described
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
 from pytest_loadtest.brokers.process import Child, data_folder
 from pytest_loadtest.brokers.starting import (
@@ -51,7 +51,6 @@ from pytest_loadtest.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.brokers.java import Java
 
 BOOKIE: Final = "bookie"

@@ -16,7 +16,7 @@ import zlib
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.drivers.base import TopicNames
+from pytest_loadtest.drivers.base import DriverContext, TopicNames
 from pytest_loadtest.drivers.pulsar.admin import BACKLOG_QUOTA, Admin
 from pytest_loadtest.drivers.pulsar.bundle_split import suffix
 from pytest_loadtest.errors import TargetError, UsageError
@@ -24,7 +24,6 @@ from pytest_loadtest.errors import TargetError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.pulsar.settings import Persistence, PulsarSettings
     from pytest_loadtest.schedule.topology import Topology
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbKeys
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbFile, OmbKeys
 from pytest_loadtest.profile.omb_fields import constant, flag, integer, string
 from pytest_loadtest.profile.secrets import shown_key
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_loadtest.errors import Path
-    from pytest_loadtest.profile.omb_driver import OmbFile
 
 _PLUGINS = {
     "AuthenticationToken": "token",

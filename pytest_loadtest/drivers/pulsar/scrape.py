@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pytest_loadtest.brokers.base import SERVING
@@ -33,8 +33,6 @@ from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from pytest_loadtest.drivers.base import TelemetryContext
 
 

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks
-from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
+from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT, PulsarSettings
 from pytest_loadtest.profile.fields import exact_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
 
 def stream_window(settings: PulsarSettings, partitions: int) -> int | None:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.drivers.base import Undelivered
+from pytest_loadtest.drivers.base import DrainingRun, Undelivered
 from pytest_loadtest.drivers.pulsar.admin import Admin
 from pytest_loadtest.drivers.pulsar.names import own_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_loadtest.drivers.base import DrainingRun
 
 # Most topics, each partition counted: an answer costs the broker
 # about 17 ms of CPU (docs/decisions/020).

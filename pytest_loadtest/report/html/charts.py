@@ -9,7 +9,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.catalogue import LATENCIES
-from pytest_loadtest.report.hdr import latency_distribution, percentile_at, percentile_position
+from pytest_loadtest.report.hdr import (
+    Distribution,
+    latency_distribution,
+    percentile_at,
+    percentile_position,
+)
 from pytest_loadtest.report.measured import finite
 from pytest_loadtest.report.sections import known_of
 from pytest_loadtest.values.quantities import format_duration
@@ -19,7 +24,6 @@ from pytest_loadtest.values.wording import format_value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_loadtest.report.hdr import Distribution
     from pytest_loadtest.report.measurements_section import MeasurementsSection, PartLatency
     from pytest_loadtest.report.verdict_section import FindingEntry
 

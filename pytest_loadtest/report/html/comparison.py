@@ -10,6 +10,7 @@ from pytest_loadtest.report.hdr import counts_distribution, decode_counts, laten
 from pytest_loadtest.report.history import newest_lowest_highest, trend_title
 from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import (
+    Block,
     Chapter,
     ChartFigure,
     Fold,
@@ -17,7 +18,7 @@ from pytest_loadtest.report.html.blocks import (
     Paragraph,
     absent,
 )
-from pytest_loadtest.report.html.charts import Axis, Line, chart_mark, make_chart
+from pytest_loadtest.report.html.charts import Axis, Chart, Line, chart_mark, make_chart
 from pytest_loadtest.report.html.overview import format_started
 from pytest_loadtest.report.sections import format_figure, known_of
 from pytest_loadtest.report.tables import Cell, Table
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.verdict_section import (
         BaselineSection,
         ComparisonSection,

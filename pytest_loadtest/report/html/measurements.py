@@ -6,7 +6,7 @@ Parts are topics, size buckets and stages.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.catalogue import COUNTS
 from pytest_loadtest.report import arrival_facts, sections
@@ -15,6 +15,7 @@ from pytest_loadtest.report.html import charts
 from pytest_loadtest.report.html.blocks import (
     NOT_MEASURED,
     ON_PAGE,
+    Block,
     ChartFigure,
     Flow,
     Fold,
@@ -37,11 +38,9 @@ from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
     from pytest_loadtest.metrics.measurements import Lost
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.measurements_section import (
         BreakdownEntry,
         LatencySection,

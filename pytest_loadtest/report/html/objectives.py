@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold
+from pytest_loadtest.report.html.blocks import Block, ChartFigure, Fold
 from pytest_loadtest.report.html.charts import (
     TIME,
     Axis,
+    Chart,
     Line,
     chart_mark,
     make_chart,
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.verdict_section import FindingEntry, WindowsSection
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.metrics.histogram import bucket_bounds
 from pytest_loadtest.metrics.series import SERIES_BITS
-from pytest_loadtest.report.document import TimelineSection
+from pytest_loadtest.report.document import BottleneckSection, RunDocument, TimelineSection
 from pytest_loadtest.report.hdr import counts_distribution, decode_counts
 from pytest_loadtest.report.html.charts import (
     LATENCY,
     TIME,
     Axis,
+    Chart,
     Line,
     even_spans,
     latency_levels,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_loadtest.brokers.base import Restart
-    from pytest_loadtest.report.document import BottleneckSection, RunDocument
-    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
     from pytest_loadtest.report.verdict_section import FindingEntry
 

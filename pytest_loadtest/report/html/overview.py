@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.report.html.blocks import Chapter, Fold, Paragraph, Verbatim
+from pytest_loadtest.report.html.blocks import Block, Chapter, Fold, Paragraph, Verbatim
 from pytest_loadtest.report.sections import run_name
 from pytest_loadtest.report.tables import Table
 from pytest_loadtest.values.quantities import format_size
 from pytest_loadtest.values.wording import exact, format_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import ReadRun, ResultSet
-    from pytest_loadtest.report.html.blocks import Block
 
 
 def run_label(run: ReadRun) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.report import baseline, bottleneck, history, margins, sections, terminal
 from pytest_loadtest.report import comparison as comparisons
-from pytest_loadtest.report.find_results import find_runs
+from pytest_loadtest.report.find_results import ReadRun, ResultSet, find_runs
 from pytest_loadtest.report.html import (
     comparison,
     measurements,
@@ -26,6 +26,7 @@ from pytest_loadtest.report.html import (
     telemetry,
 )
 from pytest_loadtest.report.html.blocks import (
+    Block,
     Chapter,
     ChartFigure,
     Fold,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.find_results import ReadRun, ResultSet
-    from pytest_loadtest.report.html.blocks import Block
     from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import MeasurementsSection
 

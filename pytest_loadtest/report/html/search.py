@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_loadtest.report.html.blocks import NOT_MEASURED, ChartFigure, Paragraph
+from pytest_loadtest.report.html.blocks import NOT_MEASURED, Block, ChartFigure, Paragraph
 from pytest_loadtest.report.html.charts import (
     Axis,
+    Chart,
     Line,
     chart_mark,
     latency_lines,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.report.document import RunDocument
     from pytest_loadtest.report.find_results import ReadRun
-    from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import LatencySection
     from pytest_loadtest.report.verdict_section import PeakSection, StepEntry
 

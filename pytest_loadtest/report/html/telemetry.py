@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_loadtest.metrics.catalogue import LATENCIES
 from pytest_loadtest.report import bottleneck
 from pytest_loadtest.report.bottleneck import known_values
-from pytest_loadtest.report.hosts import host_uses
-from pytest_loadtest.report.html.blocks import ChartFigure, Fold, Listing, Paragraph, absent
-from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Line, make_chart
+from pytest_loadtest.report.hosts import HostUse, host_uses
+from pytest_loadtest.report.html.blocks import Block, ChartFigure, Fold, Listing, Paragraph, absent
+from pytest_loadtest.report.html.charts import ROLES, TIME, Axis, Chart, Line, make_chart
 from pytest_loadtest.report.nodes import HEAD, node_uses
 from pytest_loadtest.report.sections import blocked_text, known_of
-from pytest_loadtest.report.tables import Table, written
+from pytest_loadtest.report.tables import Table, Writer, written
 from pytest_loadtest.values.quantities import (
     SECOND,
     format_count,
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
-    from pytest_loadtest.report.hosts import HostUse
-    from pytest_loadtest.report.html.blocks import Block
-    from pytest_loadtest.report.html.charts import Chart
     from pytest_loadtest.report.measurements_section import WorkerEntry
-    from pytest_loadtest.report.tables import Writer
 
 GROUPS: Final = {
     "cpu": ("CPU of the broker", "cores", (

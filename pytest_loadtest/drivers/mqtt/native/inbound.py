@@ -15,11 +15,18 @@ from pytest_loadtest.drivers.mqtt.native.property_reader import PropertyReader
 from pytest_loadtest.message.carried import body_tokens, carried_heads
 from pytest_loadtest.message.envelope import HEAD
 from pytest_loadtest.message.payloads import body_ok
-from pytest_loadtest.message.route import IN_BODY, Carrier
+from pytest_loadtest.message.route import IN_BODY, Carrier, EnvelopePlace
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.wire.mqtt.fields import MalformedPacket
-from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL
-from pytest_loadtest.wire.mqtt.reading import encode_answer, packet_size, read_packets, read_topics
+from pytest_loadtest.wire.mqtt.packets import PUBACK, PUBCOMP, PUBREC, PUBREL, Packet
+from pytest_loadtest.wire.mqtt.reading import (
+    Answer,
+    Message,
+    encode_answer,
+    packet_size,
+    read_packets,
+    read_topics,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
-    from pytest_loadtest.message.route import EnvelopePlace
-    from pytest_loadtest.wire.mqtt.packets import Packet
-    from pytest_loadtest.wire.mqtt.reading import Answer, Message
 
     Arrival = tuple[int, bytes, int]
     """A message: size of the payload, the bytes that have its envelope, flags, and above the flags

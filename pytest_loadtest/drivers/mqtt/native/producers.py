@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pytest_loadtest.drivers.columns import AnswerColumns
-from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser
-from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, topic_name
+from pytest_loadtest.drivers.mqtt.native.connection import ConnectionUser, NativeConnection
+from pytest_loadtest.drivers.mqtt.options import IDENTIFIER_NOT_FOUND, ClientOptions, topic_name
 from pytest_loadtest.message import envelope, payloads
 from pytest_loadtest.message.carried import carried_values
 from pytest_loadtest.message.samples import Status
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.drivers.base import Burst, DriverContext
-    from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
-    from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 # Number of messages between two writes: the first message of a
 # large burst does not wait for the last.

@@ -16,7 +16,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from pytest_loadtest.drivers.mqtt.broker_socket import BrokerEndpoint, BrokerSocket
-from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, missing_feature
+from pytest_loadtest.drivers.mqtt.options import NO_RETAINED, ClientOptions, missing_feature
 from pytest_loadtest.message.route import PROPERTY, Carrier
 from pytest_loadtest.wire.mqtt.packets import FAILURE
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
-    from pytest_loadtest.drivers.mqtt.options import ClientOptions
 
 
 # paho's spelling of CONNACK properties.

@@ -23,7 +23,7 @@ from pytest_loadtest.drivers.pulsar.connect_errors import (
     NOT_AUTHORIZED,
     explain_connect_error,
 )
-from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY
+from pytest_loadtest.drivers.pulsar.settings import LIBRARY_EXPIRY, Authentication, PulsarSettings
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, batching_type, stream_window
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.profile.fields import exact_duration
@@ -32,7 +32,6 @@ from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 
 VERSION: Final[str] = pulsar.__version__
 CLOSE_TIMEOUT: Final = 5.0  # seconds to wait for a broker that does not answer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import _pulsar
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined, Received
+from pytest_loadtest.drivers.base import DriverContext, Joined, Received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.message.carried import carried_heads
 from pytest_loadtest.message.payloads import body_ok
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.drivers.base import DriverContext
 
     Copy = tuple[int, int, bytes, int, int, int, bytes]
     """Place of the consumer, time of arrival, what has the envelope, size, order, flags, and the

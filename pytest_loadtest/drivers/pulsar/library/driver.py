@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pulsar
 
-from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.drivers.base import (
+    Acks,
+    Burst,
+    DriverContext,
+    DriverFacts,
+    Joined,
+    Received,
+    TopicNames,
+)
 from pytest_loadtest.drivers.pulsar.library import client as options
 from pytest_loadtest.drivers.pulsar.library.consumers import (
     PulsarConsumer,
@@ -44,14 +52,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import (
-        Acks,
-        Burst,
-        DriverContext,
-        Joined,
-        Received,
-        TopicNames,
-    )
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 
     T = TypeVar("T")

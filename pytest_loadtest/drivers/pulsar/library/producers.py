@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import _pulsar
 import numpy as np
 
-from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.drivers.base import DriverContext
 
     Answer = tuple[int, int, int, int, Any]
     """Row, index of the producer here, bytes of the message, time and result of the answer."""

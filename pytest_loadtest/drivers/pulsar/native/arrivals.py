@@ -13,7 +13,7 @@ from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.message.carried import body_tokens, carried_heads
 from pytest_loadtest.message.envelope import HEAD, encode_heads, marks
 from pytest_loadtest.message.payloads import body_ok
-from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier
+from pytest_loadtest.message.route import IN_BODY, PROPERTY, Carrier, EnvelopePlace
 from pytest_loadtest.message.samples import Flag
 from pytest_loadtest.message.token import (
     DIGITS,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-    from pytest_loadtest.message.route import EnvelopePlace
 
     Buffer = bytes | memoryview
 

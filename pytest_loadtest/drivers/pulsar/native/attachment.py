@@ -10,13 +10,12 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pytest_loadtest.drivers.pulsar.connect_errors import NOT_AUTHORIZED
-from pytest_loadtest.drivers.pulsar.native.link import Refused
+from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-    from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink
 
 # Time before the first retry; it doubles with each attempt, as in Pulsar's own clients.
 _FIRST: Final = 100 * MILLISECOND

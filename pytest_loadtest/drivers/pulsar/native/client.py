@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.drivers.base import DriverFacts
+from pytest_loadtest.drivers.base import DriverContext, DriverFacts
 from pytest_loadtest.drivers.pulsar import settings_facts
 from pytest_loadtest.drivers.pulsar.native.link import Refused
 from pytest_loadtest.drivers.pulsar.native.partition_consumer import TYPES
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.pulsar.names import RunNames
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings

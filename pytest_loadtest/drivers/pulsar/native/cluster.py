@@ -12,11 +12,18 @@ from functools import partial
 from itertools import count, cycle
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_loadtest.drivers.pulsar.native.link import Address, BrokerLink, Refused, join_failures
+from pytest_loadtest.drivers.pulsar.native.link import (
+    Address,
+    BrokerLink,
+    Came,
+    LinkUser,
+    Refused,
+    join_failures,
+)
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.connection import PulsarConnection
+from pytest_loadtest.wire.pulsar.connection import Entry, PulsarConnection, Receipt
 from pytest_loadtest.wire.pulsar.framing import MAX_MESSAGE
 
 if TYPE_CHECKING:
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_loadtest.drivers.arrival_clock import ArrivalClock
-    from pytest_loadtest.drivers.pulsar.native.link import Came, LinkUser
-    from pytest_loadtest.wire.pulsar.connection import Entry, Receipt
 
     Done = Callable[[Any], None]
     "Called with the answer: a message of ``api.proto``, or :class:`Refused`."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Joined
+from pytest_loadtest.drivers.base import DriverContext, Joined, Received
 from pytest_loadtest.drivers.columns import join_received
 from pytest_loadtest.drivers.pulsar.names import OUTPUT_BITS, key_number
 from pytest_loadtest.drivers.pulsar.native.arrivals import (
@@ -20,7 +20,7 @@ from pytest_loadtest.drivers.pulsar.native.arrivals import (
     ArrivalReader,
     damaged_head,
 )
-from pytest_loadtest.drivers.pulsar.native.link import join_failures
+from pytest_loadtest.drivers.pulsar.native.link import Came, join_failures
 from pytest_loadtest.drivers.pulsar.native.partition_consumer import (
     EntryId,
     NativeConsumer,
@@ -45,9 +45,7 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_loadtest.drivers.base import DriverContext, Received
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
-    from pytest_loadtest.drivers.pulsar.native.link import Came
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 # Acknowledgements wait this long for others, as in Pulsar's own

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from pytest_loadtest.drivers.arrival_clock import SocketReader
+from pytest_loadtest.drivers.arrival_clock import ArrivalClock, SocketReader
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
 from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source, connect_error
 from pytest_loadtest.drivers.tls_stream import TlsStream
@@ -22,7 +22,6 @@ from pytest_loadtest.wire.pulsar.framing import ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_loadtest.drivers.arrival_clock import ArrivalClock
     from pytest_loadtest.wire.pulsar.connection import Event, PulsarConnection
 
 # Most reads of one turn, so that one connection does not keep the others waiting.

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from pytest_loadtest.drivers.pulsar.native.attachment import Attachment
 from pytest_loadtest.values.quantities import MILLISECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
-from pytest_loadtest.wire.pulsar.chunks import ChunkAssembler, GiveUpReason
+from pytest_loadtest.wire.pulsar.chunks import Assembled, ChunkAssembler, GiveUpReason
 from pytest_loadtest.wire.pulsar.framing import encode_command
 
 if TYPE_CHECKING:
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
     from pytest_loadtest.wire.pulsar.api_pb2 import MessageMetadata
-    from pytest_loadtest.wire.pulsar.chunks import Assembled
     from pytest_loadtest.wire.pulsar.connection import Entry
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from pytest_loadtest.drivers.base import Acks, Burst
+from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
 from pytest_loadtest.drivers.pulsar.in_flight import InFlight
 from pytest_loadtest.drivers.pulsar.native.batching import (
     BatchLimits,
@@ -18,7 +18,12 @@ from pytest_loadtest.drivers.pulsar.native.batching import (
     form_batches,
     single_batches,
 )
-from pytest_loadtest.drivers.pulsar.native.partition_producer import EntryWriter, Held
+from pytest_loadtest.drivers.pulsar.native.partition_producer import (
+    EntryWriter,
+    Held,
+    PartitionProducer,
+    Unanswered,
+)
 from pytest_loadtest.drivers.pulsar.settings_facts import batching, join_acks
 from pytest_loadtest.message.due import AT_ONCE
 from pytest_loadtest.message.envelope import encode_heads
@@ -32,13 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.drivers.base import DriverContext
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.native.link import BrokerLink
-    from pytest_loadtest.drivers.pulsar.native.partition_producer import (
-        PartitionProducer,
-        Unanswered,
-    )
     from pytest_loadtest.wire.pulsar.connection import Receipt
 
     Column = NDArray[np.int64]
