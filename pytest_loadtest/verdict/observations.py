@@ -122,8 +122,7 @@ def unfit(
 
     :param percentile: None for any other statistic.
     :param never: number of due messages that never came: the percentile ranks over them too.
-    :param error: of the clocks between hosts, ns: values that are below zero by less are no sign of
-        a fault.
+    :param error: of the clocks between hosts, ns: smaller negative values are no sign of a fault.
     :param unstamped: number of further values that are unknown.
     """
     count = 0 if histogram is None else histogram.n
@@ -442,10 +441,7 @@ def latencies(objective: Objective, measurements: Measurements) -> Latencies:
 
 
 def latencies_of(
-    kind: str,
-    measurements: Measurements,
-    part: Breakdown | None = None,
-    tolerances: Sequence[Objective] = (),
+    kind: str, measurements: Measurements, part: Breakdown | None, tolerances: Sequence[Objective]
 ) -> Latencies:
     """Return the latencies of a kind.
 
