@@ -32,7 +32,7 @@ def stamp_facts(document: RunDocument) -> Iterator[Labelled]:
     yield "clock", text
 
 
-def broker_time_facts(measured: MeasurementsSection, *, routed: bool = False) -> Iterator[Labelled]:
+def broker_time_facts(measured: MeasurementsSection, *, routed: bool) -> Iterator[Labelled]:
     """Yield how long messages were at the target on average, from the send to the arrival.
 
     It is known if every sent message has all its copies.

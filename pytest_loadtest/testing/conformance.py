@@ -65,7 +65,7 @@ def check_round_trip(subject: Subject) -> None:
     start = time.monotonic_ns()
     with rig(subject, streams=2) as r:
         burst = r.send(300)
-        r.until(lambda: r.acked >= 600 and r.copies >= 600, "acked and received")
+        _await_all(r, 600)
         r.driver.poll(MILLISECOND)
         r.collect()
         expect_acked(r, burst, start)
@@ -80,7 +80,7 @@ def check_mixed_sizes(subject: Subject) -> None:
     """Messages from 26 bytes to 40 KiB in one burst arrive complete: head, size and checksum."""
     with rig(subject, mixed_pool()) as r:
         burst = r.send(200)
-        r.until(lambda: r.acked >= 200 and r.copies >= 200, "acked and received")
+        _await_all(r, 200)
         expect_received(r, r.places[0], burst, subject.ordered)
 
 
@@ -92,7 +92,7 @@ def check_streams_of_a_worker(subject: Subject) -> None:
     start = time.monotonic_ns()
     with rig(subject, topics=2, streams=range(1, 8, 3)) as r:
         burst = r.send(100)
-        r.until(lambda: r.acked >= 300 and r.copies >= 300, "acked and received")
+        _await_all(r, 300)
         expect_acked(r, burst, start)
         for topic, place in enumerate(r.places):
             expect_received(
@@ -157,7 +157,7 @@ def check_full_stream_alone(subject: Subject) -> None:
             "a message was rejected because of another stream's full window"
         )
         r.finish(burst)
-        r.until(lambda: r.acked >= len(burst) and r.copies >= len(burst), "acked and received")
+        _await_all(r, len(burst))
         expect_acked(r, burst, start)
         expect_received(r, r.places[0], burst, subject.ordered)
 
@@ -210,7 +210,7 @@ def check_shared_subscription(subject: Subject) -> None:
     """
     with rig(_with_sharing(subject), streams=4, consumers=2) as r:
         r.send(250)
-        r.until(lambda: r.acked >= 1000 and r.copies >= 1000, "acked and received")
+        _await_all(r, 1000)
         first, second = (
             set(zip(h.stream.tolist(), h.seq.tolist(), strict=True))
             for h in (r.heads(0), r.heads(1))
@@ -240,7 +240,7 @@ def check_pause(subject: Subject) -> None:
     """
     with rig(subject) as r:
         r.send(20)
-        r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
+        _await_all(r, 20)
         r.driver.pause(r.places)
         r.send(100, first=20)
         r.until(lambda: r.acked >= 120, "acked while the consumer is paused")
@@ -356,7 +356,7 @@ def check_attach_again(subject: Subject) -> None:
             r.attach(1)
         assert r.driver.attached() is None, "the same consumers were attached twice"
         r.send(100)
-        r.until(lambda: r.acked >= 100 and r.copies >= 100, "acked and received")
+        _await_all(r, 100)
         assert r.copies == 100, f"{r.copies} copies, 100 sent"
 
 
@@ -403,7 +403,7 @@ def check_existing_topic(subject: Subject) -> None:
         )
         with rig(subject, name=subject.existing) as r:
             burst = r.send(20)
-            r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
+            _await_all(r, 20)
             expect_received(r, 0, burst, subject.ordered)
             neighbour.send(10, first=10)
             neighbour.until(lambda: neighbour.acked >= 20, "acked")
@@ -439,6 +439,10 @@ def check_envelopes(subject: Subject) -> None:
 
 def _has_all(r: Rig, count: int) -> bool:
     return r.acked >= count and r.copies >= count
+
+
+def _await_all(r: Rig, count: int) -> None:
+    r.until(partial(_has_all, r, count), "acked and received")
 
 
 def check_producers_alone(subject: Subject) -> None:
@@ -479,7 +483,7 @@ def check_cleanup(subject: Subject) -> None:
         r.until(lambda: r.acked >= 50, "acked")
     with rig(subject, run=name) as r:
         burst = r.send(20)
-        r.until(lambda: r.acked >= 20 and r.copies >= 20, "acked and received")
+        _await_all(r, 20)
         expect_received(r, 0, burst, subject.ordered)
 
 

@@ -61,7 +61,7 @@ def may_be_missing(objective: Objective, measurements: Measurements) -> bool:
 
 
 def observe_slice(
-    objective: Objective, slices: SlicedStats, at: int, unit: str, allowed: bool, error: int = 0
+    objective: Objective, slices: SlicedStats, at: int, unit: str, allowed: bool, error: int
 ) -> SliceObservation:
     """Observe the objective's metric in one time slice.
 

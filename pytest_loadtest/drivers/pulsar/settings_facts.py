@@ -95,9 +95,7 @@ def applied_keys(
     return facts | _security(settings)
 
 
-def unapplied_keys(
-    settings: PulsarSettings, *, admin: bool, existing: bool = False
-) -> dict[str, str]:
+def unapplied_keys(settings: PulsarSettings, *, admin: bool, existing: bool) -> dict[str, str]:
     """Return the keys that the target cannot apply, with the reasons.
 
     :param admin: the target has an admin REST. :param existing: the topic existed before the run.
