@@ -52,7 +52,7 @@ class Authority:
     def __init__(self, name: str) -> None:
         self._name = _named(name)
         self._key = _new_key()
-        builder = _builder(self._name, self._name, self._key, self._key)
+        builder = self._builder(self._name, self._key)
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
@@ -92,7 +92,7 @@ class Authority:
         self, files: KeyPair, name: str, purpose: x509.ObjectIdentifier, *more: x509.ExtensionType
     ) -> KeyPair:
         key = _new_key()
-        builder = _builder(_named(name), self._name, key, self._key)
+        builder = self._builder(_named(name), key)
         extensions = (
             x509.BasicConstraints(ca=False, path_length=None),
             _usage(signs=False),
@@ -107,6 +107,25 @@ class Authority:
         files.key.touch(mode=0o600)
         files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return files
+
+    def _builder(self, subject: x509.Name, key: RSAPrivateKey) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - EARLIER)
+            .not_valid_after(now + LASTS)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+        )
 
 
 @record
@@ -142,25 +161,6 @@ def _new_key() -> RSAPrivateKey:
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: RSAPrivateKey, signer: RSAPrivateKey
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLIER)
-        .not_valid_after(now + LASTS)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-    )
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:

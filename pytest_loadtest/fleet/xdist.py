@@ -192,7 +192,7 @@ class GangController:
         xdist calls the method ``worker_NAME`` of its session for each event; there is no public way
         to add one.
         """
-        session: Any = self._config.pluginmanager.getplugin("dsession")
+        session = self._config.pluginmanager.getplugin("dsession")
         session.worker_loadtest_call = lambda call: call()
         session.queue.put(("loadtest_call", {"call": call}))
 

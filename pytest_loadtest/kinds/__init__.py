@@ -1,7 +1,5 @@
 """The descriptor that a package writes for a kind of broker: :class:`DriverKind`."""
 
-from __future__ import annotations
-
 from pytest_loadtest.kinds.costs import Cost
 from pytest_loadtest.kinds.kind import (
     BrokerStart,

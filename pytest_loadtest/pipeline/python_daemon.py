@@ -7,8 +7,6 @@ installed pyspark. Spark starts it as a process of its own, see
 :mod:`pytest_loadtest.pipeline.session`.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 

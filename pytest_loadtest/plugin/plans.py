@@ -5,8 +5,6 @@ Called by the hooks in the only process of the session: no worker, broker or Spa
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pytest_loadtest.errors import LoadtestError
@@ -35,7 +33,7 @@ def print_plans(session: pytest.Session) -> None:
     from pytest_loadtest.fleet.planning import plan_lines
 
     config = session.config
-    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         raise pytest.UsageError("--load-plan prints plans: leave out -p no:terminal")
     workers = config.stash.get(_WORKERS, 1)

@@ -6,7 +6,7 @@ xdist distributes the tests as with ``-n``; only the command of each worker is a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -75,7 +75,7 @@ def start_fleet(config: pytest.Config) -> None:
     from pytest_loadtest.fleet.options import HOSTS, Options
     from pytest_loadtest.fleet.spark_fleet import SparkFleet
 
-    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    reporter = config.pluginmanager.getplugin("terminalreporter")
 
     def announce(text: str) -> None:  # not by xdist's queue, which nobody reads yet
         if reporter is not None and config.option.verbose >= 0:

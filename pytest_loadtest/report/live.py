@@ -97,7 +97,7 @@ class LiveLine:
         return reporter is not None and bool(reporter.isatty)
 
     def _hand_over(self, text: str, *, stays: bool, profile: str = "") -> None:
-        session: Any = self._config.pluginmanager.getplugin("dsession")
+        session = self._config.pluginmanager.getplugin("dsession")
         if session is None or not hasattr(session, "queue"):
             self._write(text, stays, profile)
             return
@@ -106,10 +106,10 @@ class LiveLine:
         session.queue.put(("loadtest_line", line))
 
     def _write(self, text: str, stays: bool, profile: str) -> None:
-        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is None:
             return
-        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        capture = self._config.pluginmanager.getplugin("capturemanager")
         put = self._put_on_terminal if self._terminal else self._put_in_log
         if capture is None:
             put(reporter, text, stays, profile)

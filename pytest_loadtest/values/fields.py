@@ -6,8 +6,6 @@ text below a field is its description in ``results.schema.json``, and these type
 document is read. They only annotate: no code but that of ``report`` evaluates them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from annotated_types import Ge
