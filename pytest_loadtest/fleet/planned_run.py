@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_loadtest.engine.progress import Progress
-    from pytest_loadtest.fleet.drain import Drain
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
     from pytest_loadtest.fleet.services import Services
     from pytest_loadtest.fleet.watches import Watch
@@ -184,7 +183,7 @@ class PlannedRun:
         :param start: the instant at which the first message is due, ns.
         """
         self.watches = {}
-        drains: dict[str, Drain] = {}
+        drains = {}
         phases: list[StartPhase | None] = []
         for workload, phase in zip(self.workloads, following, strict=True):
             if phase is None:

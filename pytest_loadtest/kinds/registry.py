@@ -51,7 +51,7 @@ def load_kinds(points: Iterable[EntryPoint]) -> dict[str, DriverKind]:
 
     :raises UsageError: see :func:`kinds`.
     """
-    loaded: dict[str, DriverKind] = {}
+    loaded = {}
     owners: dict[str, DriverKind] = {}
     for point in points:
         kind = _descriptor(point)

@@ -321,7 +321,7 @@ def build_pool(
 
     limits = SizeLimits(CHECKSUM if checksum else 0, max_size, enveloped=not place.outside)
     sizes: list[int] = []
-    payloads: list[int] = []
+    payloads = []
     for bucket, most in zip(union, counts, strict=True):
         before = len(sizes)
         if bucket.weight:

@@ -74,7 +74,7 @@ def find_runs(folders: Sequence[Path]) -> ResultSet:
                 f"{folder}: no {RESULTS} here or below; a session's folder is .loadtest/SESSION"
             )
         files |= dict.fromkeys(here)
-    unreadable: list[str] = []
+    unreadable = []
     by_workload: dict[Path, dict[str, RunDocument]] = {}
     for file in files:
         try:

@@ -409,7 +409,7 @@ def _buckets(section: object, problems: list[Problem]) -> list[Objective]:
         remedy = 'write buckets: {"1048576-5242880": {endToEndLatency: {p99: 2s}}}'
         problems.append(Problem(("buckets",), "names no size bucket", remedy))
         return []
-    objectives: list[Objective] = []
+    objectives = []
     for key, metrics in section.items():
         if not isinstance(metrics, Mapping) or not metrics:
             remedy = "write, for example, {endToEndLatency: {p99: 2s}, loss: 0}"

@@ -99,7 +99,7 @@ def overall(parts: Sequence[tuple[str, Verdict]]) -> Verdict:
     """
     outcome = worst(verdict.outcome for _, verdict in parts)
     findings: list[Finding] = []
-    reasons: list[str] = []
+    reasons = []
     remedies: set[str] = set()
     for prefix, verdict in parts:
         findings += verdict.findings

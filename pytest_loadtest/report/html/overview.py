@@ -35,7 +35,7 @@ more."""
 
 def environment_chapter(results: ResultSet) -> Chapter:
     """Return what ran: identical facts once, with the runs that they apply to."""
-    facts_of: dict[str, Mapping[str, Any]] = {}
+    facts_of = {}
     users: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for kind, facts in _facts(run.document).items():

@@ -98,7 +98,7 @@ class NativeMqttProducers:
         by_stream: dict[int, list[int]] = {}
         for position, stream in enumerate(burst.stream.tolist()):
             by_stream.setdefault(stream, []).append(position)
-        rejected: list[int] = []
+        rejected = []
         for stream, positions in by_stream.items():
             producer = self._producers[stream]
             taken = producer.send(positions, outgoing)

@@ -210,8 +210,7 @@ def carried_value(properties: Properties | None, carrier: Carrier) -> bytes:
     :param properties: of a received message.
     """
     if carrier is Carrier.CORRELATION_DATA:
-        value: bytes = getattr(properties, "CorrelationData", b"")
-        return value
+        return getattr(properties, "CorrelationData", b"")
     for name, text in getattr(properties, "UserProperty", ()):
         if name == PROPERTY:
             encoded: bytes = text.encode()

@@ -71,7 +71,7 @@ class PahoProducers:
 
         The second value are those of the others.
         """
-        room: dict[int, int] = {}
+        room = {}
         fitting: list[int] = []
         rejected: list[int] = []
         for position, stream in enumerate(streams):
