@@ -117,7 +117,7 @@ def undecided(topics: Sequence[TopicRate], limits: SplitLimits) -> str | None:
     active = [topic for topic in topics if topic.active]
     if len({topic.position for topic in active}) < 2:
         return None
-    rate, throughput = _sums(active)
+    rate, throughput = summed_traffic(active)
     if limits.worth_it(rate, throughput, 1 - MARGIN) != limits.worth_it(
         rate, throughput, 1 + MARGIN
     ):
@@ -148,7 +148,8 @@ def _limits(limits: SplitLimits) -> str:
     return f"{limits.rate} msg/s or {limits.megabytes} MB/s"
 
 
-def _sums(topics: Sequence[TopicRate]) -> tuple[float, float]:
+def summed_traffic(topics: Sequence[TopicRate]) -> tuple[float, float]:
+    """Return the messages and the bytes per second of topics together."""
     rate = sum(topic.rate for topic in topics)
     throughput = sum(topic.throughput for topic in topics)
     return rate, throughput
@@ -156,7 +157,9 @@ def _sums(topics: Sequence[TopicRate]) -> tuple[float, float]:
 
 def _splits(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:
     active = [topic for topic in topics if topic.active]
-    return len({topic.position for topic in active}) >= 2 and limits.worth_it(*_sums(active))
+    return len({topic.position for topic in active}) >= 2 and limits.worth_it(
+        *summed_traffic(active)
+    )
 
 
 def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitStep]:
