@@ -416,7 +416,7 @@ def test_certificates_of_the_profile_are_rejected_with_keys_of_the_run(tmp_path:
 
 
 def test_a_restart_keeps_keys_and_ports(tmp_path: Path) -> None:
-    """Clients reconnect and lose nothing."""
+    """Clients reconnect and lose nothing; at QoS 1 a message may come twice."""
     with secured(tmp_path, lines={"persistence": "true"}, tls="subscribers", auth="tls") as broker:
         before = broker.facts
         files = {
@@ -440,5 +440,9 @@ def test_a_restart_keeps_keys_and_ports(tmp_path: Path) -> None:
             r.until(lambda: r.driver.disconnected() is not None, "noticed")
             r.until(lambda: r.driver.disconnected() is None, "connected again")
             r.send(MESSAGES, first=MESSAGES)
-            r.until(lambda: r.acked == r.copies == 2 * MESSAGES, "all acknowledged and received")
+            # The broker sends again what it had no acknowledgement of before the restart.
+            r.until(
+                lambda: r.acked == len(set(r.heads(0).seq.tolist())) == 2 * MESSAGES,
+                "all acknowledged and received",
+            )
     assert not any(path.exists() for path in files)
