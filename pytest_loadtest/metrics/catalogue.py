@@ -368,7 +368,7 @@ COUNTS: Final = (
     ),
     CountRow(
         attribute="duplicates", key="duplicates", label="duplicates", inbound=True, optional=True, exported=True,
-        meaning="copies beyond the first of a delivery"
+        meaning="copies beyond the first of a delivery; null if others send",
     ),
     CountRow(
         attribute="duplicates_of_resent", key="duplicatesOfResent", label="duplicates of resent messages", inbound=True, part=True,
@@ -384,15 +384,15 @@ COUNTS: Final = (
     ),
     CountRow(
         attribute="foreign", key="foreign", label="foreign", inbound=True, optional=True, exported=True,
-        meaning="messages of another run; null in a stage, where it is unknown",
+        meaning="messages of another run; null in a stage, and if others send",
     ),
     CountRow(
         attribute="corrupt", key="corrupt", label="corrupt", inbound=True, optional=True, exported=True,
-        meaning="damaged on the way",
+        meaning="damaged on the way; null if others send",
     ),
     CountRow(
-        attribute="corrupt_heads", key="corruptHeads", label="corrupt heads", meaning="with a damaged head, at any time of the run",
-        inbound=True, part=True, optional=True,
+        attribute="corrupt_heads", key="corruptHeads", label="corrupt heads", inbound=True, part=True, optional=True,
+        meaning="with a damaged head, at any time of the run; null if others send",
     ),
 )  # fmt: skip
 

@@ -79,7 +79,10 @@ def _earlier(intended: NDArray[np.int64], offered: int, run: Expected) -> int:
     room_of_first = int(intended.min()) - run.start
     room_of_last = run.start + run.duration - int(intended.max())
     most = run.duration // (2 * offered)
-    return min(max((room_of_last - room_of_first) // 2, -most), most)
+    # After a pause at its start the phase does not move later: a burst at its end has many messages
+    # in half a mean interval, and a target that is too slow for it would have them in time.
+    least = -most if room_of_first <= 2 * most else 0
+    return max(min((room_of_last - room_of_first) // 2, most), least)
 
 
 def masks_in_time(

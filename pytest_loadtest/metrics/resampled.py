@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pytest_loadtest.metrics.histogram import midpoint
+from pytest_loadtest.metrics.histogram import midpoint, rank
 from pytest_loadtest.metrics.series import SERIES_BITS
 from pytest_loadtest.values.quantities import SECOND
 
@@ -200,8 +200,8 @@ def _percentiles(
     below = np.cumsum(drawn @ table, axis=1)
     figures = np.full((len(percentiles), len(drawn)), np.inf)
     for row, percentile in zip(figures, percentiles, strict=True):
-        rank = np.maximum(np.ceil(percentile / 100 * (below[:, -1] + never_came) - 1e-9), 1)
-        reached = below >= rank[:, None]
+        ranks = [rank(percentile, int(total)) for total in below[:, -1] + never_came]
+        reached = below >= np.array(ranks)[:, None]
         reachable = reached[:, -1]
         row[reachable] = middles[reached[reachable].argmax(axis=1)]
     return figures

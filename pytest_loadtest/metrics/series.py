@@ -134,8 +134,9 @@ class Recovery:
         no message was answered after it, or if a stream had no answer to its last messages, and
         none for longer than that: the end of its pause is unknown.
     :param recovered: the time from the disturbance until the arrival of the last message that was
-        slower than all before it, in the stream that took longest; 0 without such a message. None
-        if nothing had arrived before, so that the usual latency is unknown.
+        slower than all before it, in the stream that took longest; 0 without such a message. Until
+        the last one was due that never came, if that was later. None if nothing had arrived before,
+        so that the usual latency is unknown.
     """
 
     pause: int | None
@@ -166,10 +167,16 @@ def recovery(
     # A message is slow if it took longer than every message that had arrived before the
     # disturbance.
     slow = after & (latency > latency[~after].max())
+    due_stream, due_at = due
     recovered = at
     for number in np.unique(stream[slow]):
         of_stream = slow & (stream == number)
-        recovered = max(recovered, _end(intended[of_stream], received[of_stream]))
+        disturbed = due_at[(due_stream == number) & (due_at >= at)]
+        # A message that never came is slow from when it was due.
+        missing = disturbed[~np.isin(disturbed, intended[stream == number])]
+        starts = np.append(intended[of_stream], missing)
+        ends = np.append(received[of_stream], missing)
+        recovered = max(recovered, _end(starts, ends))
     return Recovery(pause, recovered - at)
 
 

@@ -375,7 +375,7 @@ def _moved_back(facts: Facts) -> Interval:
     """Return by how much less than the median a phase is moved (docs/decisions/004).
 
     As far as the last message is due before the end, and the first one after the begin, both are then equally far; at most by half of the mean
-    time between two messages.
+    time between two messages, and not later after a longer pause at the begin.
     """
     due = [sent.intended for sent in facts.messages]
     length = facts.end - facts.begin
@@ -384,7 +384,8 @@ def _moved_back(facts: Facts) -> Interval:
         return -most, most
     behind, ahead = facts.end - max(due), min(due) - facts.begin
     limit = length / len(due) / 2
-    back = sorted((-limit, (behind - ahead) / 2, limit))[1]
+    forth = limit if ahead <= 2 * limit else 0.0
+    back = sorted((-forth, (behind - ahead) / 2, limit))[1]
     return back, back
 
 

@@ -64,6 +64,17 @@ def test_silence_in_an_outage_is_no_recovery() -> None:
     assert found.recovered == 6 * SECOND + 59
 
 
+def test_messages_that_never_came_are_no_recovery() -> None:
+    """After a slow message in flight, those of an outage are lost; one that comes later is slow."""
+    late = np.where(EVEN == 16 * SECOND, 800, np.where(EVEN == AT - 100 * MILLISECOND, 130, 1))
+    came = (EVEN < AT) | (EVEN >= 16 * SECOND)
+    zeros = np.zeros(len(EVEN), np.int64)
+    received = EVEN + late * MILLISECOND
+    arrived = (zeros[came], EVEN[came], received[came])
+    found = recovery(AT, (zeros, EVEN), (zeros[came], received[came]), arrived)
+    assert found.recovered == 6800 * MILLISECOND
+
+
 def test_a_slow_message_that_overtook_another_does_not_end_the_recovery() -> None:
     """The one sent at 10 s came last, after one of a later cause."""
     stream = streams(0, 0, 0, 0)
