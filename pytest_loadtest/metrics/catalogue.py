@@ -368,7 +368,7 @@ COUNTS: Final = (
     ),
     CountRow(
         attribute="duplicates", key="duplicates", label="duplicates", inbound=True, optional=True, exported=True,
-        meaning="copies beyond the first of a delivery; null if others send",
+        meaning="copies beyond the first of a delivery; unknown if others send",
     ),
     CountRow(
         attribute="duplicates_of_resent", key="duplicatesOfResent", label="duplicates of resent messages", inbound=True, part=True,
@@ -388,11 +388,11 @@ COUNTS: Final = (
     ),
     CountRow(
         attribute="corrupt", key="corrupt", label="corrupt", inbound=True, optional=True, exported=True,
-        meaning="damaged on the way; null if others send",
+        meaning="damaged on the way; unknown if others send",
     ),
     CountRow(
         attribute="corrupt_heads", key="corruptHeads", label="corrupt heads", inbound=True, part=True, optional=True,
-        meaning="with a damaged head, at any time of the run; null if others send",
+        meaning="with a damaged head, at any time of the run; unknown if others send",
     ),
 )  # fmt: skip
 

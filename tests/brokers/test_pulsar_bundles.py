@@ -68,7 +68,7 @@ def test_split(load):
 
 
 def omb_sessions(
-    kind: str, facts: brokers.BrokerFacts
+    kind: str, facts: brokers.BrokerFacts, _names: object
 ) -> dict[str, tuple[dict[str, str], list[str]]]:
     """The load runs in a session in parallel with those of other modules."""
     files = {"test_split.py": TEST, "workloads/split.yaml": json.dumps(SPLIT)}
