@@ -69,8 +69,9 @@ def program(folder: Path, text: str, ports: Sequence[int] = ()) -> Iterator[Chil
 
 SLEEPER = "import time\nprint('here', flush=True)\ntime.sleep(600)"
 # Short sleeps: Python handles a signal that arrives just before a sleep only after it.
+# A handler that prints while the first line is being flushed would end the program: RuntimeError, reentrant call.
 STUBBORN = (
-    "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('asked to end', flush=True))\n"
+    "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os.write(1, b'asked to end\\n'))\n"
     + SLEEPER.replace("time.sleep(600)", "while True: time.sleep(0.05)")
 )
 
