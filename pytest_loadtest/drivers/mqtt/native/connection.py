@@ -227,6 +227,8 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     def _established(self) -> None:
         super()._established()
         self.user.came_up(self._session)
+        # A consumer that was paused meanwhile stops reading.
+        self.flush()
 
     # --- packets of the broker
 

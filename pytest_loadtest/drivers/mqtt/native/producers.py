@@ -382,9 +382,6 @@ class _Producer(ConnectionUser):
             min(self._most, connection.receive_maximum) - len(self._rows) if self._qos else _ENDLESS
         )
         self._room = max(window, 0)
-        connection.flush()
-        if self.starved:
-            connection.wake()
 
     def _answer(self, rows: Sequence[int], time: int, status: int) -> None:
         self._all.answers.add(rows, time, status)

@@ -6,10 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_mqtt import FakeMqttBroker
 from mqtt_rig import CONNACK, context
+from waiting_for import wait_until
 
 from pytest_loadtest.drivers import driver_class
+from pytest_loadtest.drivers.mqtt.native.connection import NativeConnection
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.wire.mqtt.packets import Publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,3 +76,43 @@ def test_an_invalid_packet_of_the_broker_is_explained(
     with pytest.raises(TargetError, match=f"producer of stream 0: .*{named}"):
         driver.open_producers([0])
     driver.close()
+
+
+def test_a_paused_consumer_that_reconnects_does_not_keep_the_loop_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message waits in its new connection, which it does not read."""
+    turns: list[int] = []
+    turn = NativeConnection.turn
+
+    def counted(connection: NativeConnection, sock: Any, mask: int) -> None:
+        turns.append(mask)
+        turn(connection, sock, mask)
+
+    monkeypatch.setattr(NativeConnection, "turn", counted)
+    with FakeMqttBroker() as broker:
+        driver: Any = driver_class("mqtt", "native")(
+            context(broker.url, time.monotonic_ns, keepAlive="1s")
+        )  # type: ignore[call-arg]
+        driver.open_consumers([0])
+        driver.pause([0])
+        broker.peers[-1].drop()
+
+        def reconnected() -> bool:
+            driver.poll(1_000_000)
+            return driver.facts().losses == 1 and driver.disconnected() is None
+
+        # It finds the end of its connection by a ping, as it does not read.
+        wait_until(reconnected, "the new connection", 20)
+        broker.route(Publish(broker.peers[-1].filters[0].topic, bytes(32), 1))
+        turns.clear()
+        driver.poll(100_000_000)
+        assert turns == []
+        driver.resume([0])
+
+        def received() -> bool:
+            driver.poll(1_000_000)
+            return driver.take() is not None
+
+        wait_until(received, "the message", 20)
+        driver.close()
