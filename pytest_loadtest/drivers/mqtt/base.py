@@ -369,7 +369,7 @@ class MqttDriverBase(ABC, Generic[C]):
         joined = [joining for joining in self._joining if joining[1].ever_up]
         self._joining = [joining for joining in self._joining if not joining[1].ever_up]
         for _, connection in self._joining:
-            if connection.failure is not None:
+            if connection.has_failed:
                 raise self._clients.error(f"{connection.name}: {connection.failure}", connection)
         return self._assign_places(joined) if joined else None
 

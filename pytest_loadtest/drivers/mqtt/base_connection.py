@@ -169,8 +169,7 @@ class MqttConnectionBase(ABC, Generic[S]):
         self._rejected = False
         self._stepped = self._loop.clock()
         self._started = self._begin(self._stepped)
-        if self._first.others:
-            self.endpoint = (self._first, *self._first.others)[self._failures % self._addresses]
+        self.endpoint = (self._first, *self._first.others)[self._failures % self._addresses]
         try:
             self.socket = self._open()
         except OSError as error:
@@ -184,6 +183,11 @@ class MqttConnectionBase(ABC, Generic[S]):
     @property
     def _addresses(self) -> int:
         return 1 + len(self._first.others)
+
+    @property
+    def has_failed(self) -> bool:
+        """True if no address of the target has let it connect for the first time."""
+        return not self.ever_up and self._failures >= self._addresses
 
     def _begin(self, now: int) -> int:
         """Return the instant from which this attempt counts."""
@@ -331,7 +335,7 @@ class MqttConnectionBase(ABC, Generic[S]):
             self.failure = None
         elif not was_up:
             self._failures += 1
-            if not self.ever_up and self._failures >= self._addresses:
+            if self.has_failed:
                 self._loop.failed = self
         # The delay doubles up to a limit, once for all addresses: thousands of clients must not
         # dial a broken broker all the time.
