@@ -101,6 +101,7 @@ class BrokerSocket:
     :ivar stream: has the time of the last read.
     :ivar ending: the reason of the end, as far as it is known.
     :ivar written: number of bytes that the kernel took so far.
+    :ivar epoll: watches it; None: nothing does.
     :ivar broken: a write failed. What had arrived before can still be read, and then the end.
     """
 
@@ -119,6 +120,7 @@ class BrokerSocket:
         "broken",
         "closed",
         "ending",
+        "epoll",
         "stream",
         "written",
     )
@@ -142,6 +144,7 @@ class BrokerSocket:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connected = self._ended = self._heard = self.broken = self.closed = False
         self.ending = LOST
+        self.epoll: select.epoll | None = None
         self._out = bytearray()
         self.written = 0
         try:
@@ -310,6 +313,9 @@ class BrokerSocket:
         if not self.closed:
             self.closed = True
             self.write()
+            # close() does not unregister a descriptor of which a forked process has a duplicate.
+            if self.epoll is not None:
+                self.epoll.unregister(self._socket)
             self._socket.close()
 
     def fileno(self) -> int:

@@ -155,6 +155,7 @@ class Loop:
         fd = sock.fileno()
         self._connections[fd] = connection
         self._epoll.register(fd, mask)
+        sock.epoll = self._epoll
         self._checks.append((self.clock() + self._check_every, connection, sock))
 
     def check_within(self, keep_alive: int) -> None:
@@ -175,7 +176,7 @@ class Loop:
         self._epoll.modify(fd, mask)
 
     def ended(self, connection: LoopConnection, fd: int) -> None:
-        """Handle the end of a connection. Closing its socket has removed it from epoll."""
+        """Handle the end of a connection, whose socket is closed."""
         self._connections.pop(fd, None)
         self._opened(connection)
 

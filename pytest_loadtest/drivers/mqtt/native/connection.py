@@ -212,12 +212,7 @@ class NativeConnection(MqttConnectionBase[BrokerSocket]):
     def abandon(self, reason: str) -> None:
         self._reason = self._reason or reason
         self._unanswered = 0
-        if self.socket is None:
-            return
-        if not self._dialling:
-            self.socket.put(
-                encode_packet(packets.Ending(packets.DISCONNECT), self._options.version)
-            )
+        self.put(encode_packet(packets.Ending(packets.DISCONNECT), self._options.version))
         self.end_attempt(reason)
 
     def _lost(self, reason: str) -> None:

@@ -176,7 +176,7 @@ class Inbound:
             arrivals,
             exact,
             released,
-            b"".join(owed) if owed else b"",
+            b"".join(owed),
             answers,
             others,
         )

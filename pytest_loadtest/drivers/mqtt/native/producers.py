@@ -251,7 +251,7 @@ class _Producer(ConnectionUser):
 
     def _write(self, packets: list[bytes], rows: list[int], now: int) -> None:
         connection = self._connection
-        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        data = b"".join(packets)
         end = connection.written + connection.unsent
         # At QoS 0 a message counts as acknowledged when the kernel has taken its last byte.
         if connection.write(data, now):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
@@ -141,10 +142,10 @@ def test_each_connection_is_checked_sixteen_times_within_its_keep_alive(
         clock.advance(SECOND)
         loop.poll(0)
     assert (first.looks, second.looks) == (16, 32)
-    loop.close()
     for sock, peer in pairs:
         sock.close()
         peer.close()
+    loop.close()
 
 
 def test_a_shorter_keep_alive_makes_all_checks_more_frequent(server: socket.socket) -> None:
@@ -161,7 +162,25 @@ def test_a_shorter_keep_alive_makes_all_checks_more_frequent(server: socket.sock
         clock.advance(SECOND)
         loop.poll(0)
     assert [connection.looks for connection in checked] == [5, 5]
-    loop.close()
     for sock, peer in pairs:
         sock.close()
         peer.close()
+    loop.close()
+
+
+def test_a_closed_socket_causes_no_event_while_a_forked_process_has_it(
+    server: socket.socket,
+) -> None:
+    """The test under load may fork; the kernel then keeps the connection, and epoll goes on watching it."""
+    sock, peer = connected(server)
+    loop = Loop(time.monotonic_ns)
+    connection = Checked(sock)
+    loop.watch(connection, sock, select.EPOLLIN)  # type: ignore[arg-type]
+    descriptor = sock.fileno()
+    inherited = os.dup(descriptor)
+    sock.close()
+    loop.ended(connection, descriptor)  # type: ignore[arg-type]
+    peer.close()
+    loop.poll(MILLISECOND)
+    os.close(inherited)
+    loop.close()
