@@ -14,7 +14,7 @@ from pytest_loadtest.drivers.arrival_clock import ArrivalClock, SocketReader
 from pytest_loadtest.drivers.pulsar.connect_errors import NAME_REMEDY, NOT_THIS_HOST
 from pytest_loadtest.drivers.source_addresses import addresses_from, bind_to_source, connect_error
 from pytest_loadtest.drivers.tls_stream import TlsStream
-from pytest_loadtest.errors import TargetError
+from pytest_loadtest.errors import LoadtestError
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.framing import ProtocolError
@@ -232,7 +232,7 @@ class BrokerLink:
 
     def fail(self, why: object) -> None:
         """Mark the connection as failed; the first reason is kept."""
-        self.failure = self.failure or _legible(str(why))
+        self.failure = self.failure or _legible(_wording(why))
 
     def reject(self, why: str) -> None:
         """Mark the connection as failed because the broker violates the protocol."""
@@ -252,7 +252,7 @@ class BrokerLink:
                 return self._shake()
             return self.write()
         except OSError as error:
-            self.fail(_wording(error))
+            self.fail(error)
             return False
 
     def _end_connect(self) -> None:
@@ -275,8 +275,8 @@ class BrokerLink:
         self.shaken = True
         try:
             self.connection.open()
-        except TargetError as error:
-            # The credentials of OAuth2 come from an issuer, which may fail.
+        except LoadtestError as error:
+            # The credentials come from a file or an issuer, which may be missing for a moment.
             self.fail(error)
             return False
         return self.write()
@@ -292,7 +292,7 @@ class BrokerLink:
         except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return True
         except OSError as error:
-            self.fail(_wording(error))
+            self.fail(error)
         return False
 
     def _write_tls(self, stream: TlsStream) -> None:
@@ -325,8 +325,9 @@ class BrokerLink:
                     break
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
-        except OSError as error:
-            self.fail(_wording(error))
+        except (OSError, LoadtestError) as error:
+            # The credentials for a challenge may be missing, as those of step().
+            self.fail(error)
         except ProtocolError as error:
             self.reject(f"the broker sent bytes that are not Pulsar's protocol: {error}")
         return came
@@ -377,7 +378,7 @@ def _printable(character: str) -> str:
     return character if character.isprintable() else " "
 
 
-def _wording(error: Exception) -> str:
+def _wording(error: object) -> str:
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in NOT_THIS_HOST:
         # The certificate is trusted, but not for this name, which may come from a lookup.
         return f"TLS: {error.verify_message.rstrip('.')}: {NAME_REMEDY}"

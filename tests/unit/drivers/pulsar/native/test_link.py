@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from fake_pulsar import FakeBroker, nothing, refuse
@@ -22,6 +23,9 @@ from pytest_loadtest.message.samples import Status
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND
 from pytest_loadtest.wire.pulsar import api_pb2 as api
 from pytest_loadtest.wire.pulsar.connection import PulsarConnection
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOKEN = Authentication(plugin="token", token="t0")
 
@@ -49,6 +53,25 @@ def test_a_challenge_is_answered_with_the_credentials(broker: FakeBroker) -> Non
         r.until(lambda: r.answers() and len(broker.of("AUTH_RESPONSE")) == 2, "answered")
         assert [said.response.auth_data for said in broker.of("AUTH_RESPONSE")] == [b"t0", b"t0"]
         assert len(broker.peers) == 1
+
+
+def test_credentials_that_are_missing_for_a_moment_cost_a_connection(
+    broker: FakeBroker, tmp_path: Path
+) -> None:
+    """A file of a token that is replaced while the broker asks for a new one; the next attempt also fails."""
+    token = tmp_path / "token"
+    token.write_text("t0")
+    from_file = Authentication(plugin="token", token_file=str(token))
+    with faulty(broker, streams=1, authentication=from_file) as r:
+        token.unlink()
+        challenge = api.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh")
+        broker.peers[0].tell("AUTH_CHALLENGE", server_version="fake", challenge=challenge)
+        r.until(lambda: len(broker.peers) > 1, "connected again", step=MILLISECOND)
+        assert "cannot be read" in str(r.driver.disconnected())
+        token.write_text("t1")
+        r.send(1)
+        r.until(r.answers, "answered", step=MILLISECOND)
+        assert [said.auth_data for said in broker.of("CONNECT")] == [b"t0", b"t1"]
 
 
 def test_the_error_has_the_brokers_reason(broker: FakeBroker) -> None:
