@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Column = NDArray[np.int64]
+    Taken = slice | NDArray[np.bool_]
+    """Index of the messages of a burst that are sent now."""
 
 _NONE: Final = np.empty(0, np.int64)
 
@@ -27,12 +29,20 @@ class InFlight:
     :param window: most messages of one part; None: no limit.
     :param memory: most bytes over all; None: no limit. As in the Java client (PIP-74) a message may
         be sent while there is any room.
+    :param in_order: messages without room wait, so that the later ones of their stream wait, too.
     """
 
     def __init__(
-        self, streams: int, partitions: int, window: int | None, memory: int | None
+        self,
+        streams: int,
+        partitions: int,
+        window: int | None,
+        memory: int | None,
+        *,
+        in_order: bool,
     ) -> None:
         self._partitions = partitions
+        self._in_order = in_order
         self._window = window
         self._memory = memory
         # Messages that still fit into the window of each part.
@@ -45,7 +55,7 @@ class InFlight:
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
         """Return the positions, ascending, of the messages that cannot be sent now.
 
-        For each stream, all from one message on.
+        For each stream, all from one message on, unless only those without room fail.
         """
         refused = _NONE
         # Fast path, taken by nearly every burst: even if all messages in
@@ -54,7 +64,7 @@ class InFlight:
             refused = positions_without_room(part, self._room)
             # A message that waits for one partition holds back the later ones of its stream, which
             # keeps the stream's order.
-            if len(refused) and self._partitions > 1:
+            if len(refused) and self._in_order:
                 self._first[:] = len(stream)
                 np.minimum.at(self._first, stream[refused], refused)
                 refused = np.flatnonzero(np.arange(len(stream)) >= self._first[stream])
@@ -125,3 +135,12 @@ class InFlight:
     def parts(self) -> list[int]:
         """Return the parts with messages in flight."""
         return np.flatnonzero(self._room != (self._window or 0)).tolist()
+
+
+def all_but(positions: Column, count: int) -> Taken:
+    """Return the index of ``count`` messages without those at these positions."""
+    if not len(positions):
+        return slice(None)
+    chosen = np.ones(count, np.bool_)
+    chosen[positions] = False
+    return chosen

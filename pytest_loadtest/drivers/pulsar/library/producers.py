@@ -19,7 +19,7 @@ import _pulsar
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
-from pytest_loadtest.drivers.pulsar.in_flight import InFlight
+from pytest_loadtest.drivers.pulsar.in_flight import InFlight, all_but
 from pytest_loadtest.drivers.pulsar.settings_facts import join_acks
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.message.carried import carried_values
@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.drivers.pulsar.in_flight import Taken
+
     Answer = tuple[int, int, int, int, Any]
     """Row, index of the producer here, bytes of the message, time and result of the answer."""
-
-    Taken = slice | NDArray[np.bool_]
-    """Index of the messages of a burst that are sent now."""
 
 _KEY: Final = "key-{}"
 
@@ -73,7 +72,7 @@ class PulsarProducers:
         self._clock = context.clock
         self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
-        self._in_flight = InFlight(len(streams), 1, window, memory)
+        self._in_flight = InFlight(len(streams), 1, window, memory, in_order=False)
         # Filled by the client's threads, emptied by the engine's: a
         # deque needs no lock for append and popleft.
         self._answers: deque[Answer] = deque()
@@ -94,7 +93,7 @@ class PulsarProducers:
         sizes = self._sizes.take(burst.payload)
         refused = self._in_flight.beyond(indexes, indexes, sizes)
         if len(refused) < len(burst):
-            taken = _all_but(refused, len(burst))
+            taken = all_but(refused, len(burst))
             self._hand_over(burst, taken, indexes[taken], sizes[taken])
         self.refused = len(refused) > 0 and self._blocks
         self._answered = False
@@ -220,11 +219,3 @@ class PulsarProducers:
             for stream, client in streams
             if not client.is_connected()
         ]
-
-
-def _all_but(positions: NDArray[np.int64], count: int) -> Taken:
-    if not len(positions):
-        return slice(None)
-    chosen = np.ones(count, np.bool_)
-    chosen[positions] = False
-    return chosen

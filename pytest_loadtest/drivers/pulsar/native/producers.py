@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.drivers.base import Acks, Burst, DriverContext
-from pytest_loadtest.drivers.pulsar.in_flight import InFlight
+from pytest_loadtest.drivers.pulsar.in_flight import InFlight, all_but
 from pytest_loadtest.drivers.pulsar.native.batching import (
     BatchLimits,
     Partitioner,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pytest_loadtest.drivers.pulsar.in_flight import Taken
     from pytest_loadtest.drivers.pulsar.native.cluster import Cluster
     from pytest_loadtest.drivers.pulsar.native.link import BrokerLink
     from pytest_loadtest.wire.pulsar.connection import Receipt
 
     Column = NDArray[np.int64]
-    Taken = slice | NDArray[np.bool_]
 
 
 # Time between two checks for entries beyond sendTimeout: a failure is at most so much too late.
@@ -91,7 +91,9 @@ class NativeProducers:
         self._blocks = settings.block_if_queue_full
         self._timeout = settings.send_timeout
         self._check_at = 0
-        self._in_flight = InFlight(len(streams), self._partitions, window, settings.memory_limit)
+        self._in_flight = InFlight(
+            len(streams), self._partitions, window, settings.memory_limit, in_order=self._blocks
+        )
         self._held: list[Held] = []
         self._held_count = self._held_bytes = 0
         self.flush_at: int | None = None
@@ -127,10 +129,7 @@ class NativeProducers:
         refused = self._in_flight.beyond(stream, part, size)
         now = self._clock()
         if len(refused) < len(burst):
-            taken: Taken = slice(None)
-            if len(refused):
-                taken = np.ones(len(burst), np.bool_)
-                taken[refused] = False
+            taken = all_but(refused, len(burst))
             self._hold(burst, taken, stream[taken], part[taken], size[taken], now)
         self._called = now
         self.refused = len(refused) > 0 and self._blocks

@@ -28,6 +28,7 @@ class Naive:
 
     window: int | None
     memory: int | None
+    in_order: bool = True
     here: list[tuple[int, int]] = field(
         default_factory=list
     )  # place and size of each message in flight
@@ -42,7 +43,8 @@ class Naive:
         for position, (stream, partition, size) in enumerate(burst):
             place = stream * PARTITIONS + partition
             if stream in stopped or (self.window is not None and count[place] >= self.window):
-                stopped.add(stream)
+                if self.in_order:
+                    stopped.add(stream)
                 refused.append(position)
                 continue
             count[place] += 1
@@ -66,14 +68,19 @@ def arrays(burst: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
     return stream, stream * PARTITIONS + partition, size.astype(np.int32)
 
 
-@given(steps=STEPS, window=WINDOWS, memory=MEMORY)
+@given(steps=STEPS, window=WINDOWS, memory=MEMORY, in_order=st.booleans())
 def test_the_result_is_that_of_counting_one_by_one(
     steps: list[tuple[list[tuple[int, int, int]], list[int]]],
     window: int | None,
     memory: int | None,
+    in_order: bool,
 ) -> None:
     """In bursts and answers of any sequence: refused positions, idle times and busy places."""
-    real, naive, now = InFlight(STREAMS, PARTITIONS, window, memory), Naive(window, memory), 0
+    real, naive, now = (
+        InFlight(STREAMS, PARTITIONS, window, memory, in_order=True),
+        Naive(window, memory),
+        0,
+    )
     for burst, answers in steps:
         refused = real.beyond(*arrays(burst)).tolist()
         assert refused == naive.beyond(burst)
@@ -102,7 +109,7 @@ def test_refused_messages_are_a_suffix_of_each_stream(
     memory: int | None,
 ) -> None:
     """No message overtakes one of its own stream, at another partition either; positions ascend."""
-    real = InFlight(STREAMS, PARTITIONS, window, memory)
+    real = InFlight(STREAMS, PARTITIONS, window, memory, in_order=True)
     stream, place, size = arrays(before)
     keep = np.setdiff1d(np.arange(len(before)), real.beyond(stream, place, size))
     real.add(stream[keep], place[keep], int(size[keep].sum()))
@@ -120,7 +127,7 @@ def test_refused_messages_are_a_suffix_of_each_stream(
 @pytest.mark.parametrize("size", [1, 100, 10**6])
 def test_a_message_is_sent_while_there_is_any_memory(size: int) -> None:
     """One larger than the whole limit is sent alone: otherwise it could never be sent (PIP-74)."""
-    real = InFlight(1, 1, None, 100)
+    real = InFlight(1, 1, None, 100, in_order=True)
     zeros = np.zeros(3, np.int64)
     taken = max(-(-100 // size), 1)
     assert real.beyond(zeros, zeros, np.full(3, size, np.int32)).tolist() == list(
@@ -129,7 +136,7 @@ def test_a_message_is_sent_while_there_is_any_memory(size: int) -> None:
 
 
 def test_a_batch_gives_back_the_room_of_all_its_messages() -> None:
-    real = InFlight(1, 1, 3, 30)
+    real = InFlight(1, 1, 3, 30, in_order=True)
     zeros, size = np.zeros(3, np.int64), np.full(3, 10, np.int32)
     real.add(zeros, zeros, 30)
     assert real.beyond(zeros, zeros, size).tolist() == [0, 1, 2]
@@ -140,7 +147,7 @@ def test_a_batch_gives_back_the_room_of_all_its_messages() -> None:
 
 def test_answers_of_single_messages_may_come_in_any_order() -> None:
     """Each gives back its place in the window; the stream is idle since the latest of them."""
-    flight = InFlight(streams=1, partitions=2, window=1, memory=100)
+    flight = InFlight(streams=1, partitions=2, window=1, memory=100, in_order=True)
     stream, place = np.zeros(2, np.int64), np.array([0, 1])
     flight.add(stream, place, 80)
     assert flight.beyond(stream, place, np.array([1, 1])).tolist() == [0, 1]

@@ -214,3 +214,18 @@ def test_a_message_fails_with_any_of_its_chunks(rejected: int) -> None:
             assert r.answers() == [(0, FAILED, 0), (1, ACKED, 0)]
             assert len(broker.of("SEND")) == 6
             assert len(broker.peers) == 1
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_full_partition_holds_the_others_back_only_where_messages_wait(blocks: bool) -> None:
+    """Where they fail, those for other partitions are sent, as in Pulsar's own clients."""
+    with FakeBroker(partitions=2) as broker:
+        broker.rules["SEND"] = lambda seen: None if seen.said.producer_id else answer(seen)
+        settings = {"block_if_queue_full": blocks, "max_pending_messages": 2}
+        with faulty(broker, streams=1, name="persistent://public/default/t", **settings) as r:
+            r.send(4)
+            r.until(lambda: len(r.answers()) == 2, "answered")
+            assert r.send(4) == ([1, 2, 3] if blocks else [])
+            r.until(lambda: len(r.answers()) == (3 if blocks else 6), "answered")
+            failed = [number for number, status, _ in r.answers() if status == FAILED]
+            assert failed == ([] if blocks else [5, 7])
