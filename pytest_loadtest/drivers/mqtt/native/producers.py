@@ -219,20 +219,15 @@ class _Producer(ConnectionUser):
         sent = 0
         while sent < len(positions) and self._room > 0:
             chunk = positions[sent : sent + min(CHUNK, self._room)]
-            taken = self._send(chunk, outgoing)
-            sent += taken
-            if taken < len(chunk) or not self._connection.up:
-                break
+            self._send(chunk, outgoing)
+            sent += len(chunk)
         return sent
 
-    def _send(self, positions: list[int], outgoing: _Outgoing) -> int:
-        ids = self._free_ids(len(positions)) if self._qos else positions
-        if not ids:
-            return 0
-        positions = positions[: len(ids)]
+    def _send(self, positions: list[int], outgoing: _Outgoing) -> None:
         messages = [outgoing.messages[position] for position in positions]
         rows = [outgoing.rows[position] for position in positions]
         if self._qos:
+            ids = self._free_ids(len(positions))
             self._rows.update(zip(ids, rows, strict=True))
             self._messages.update(zip(ids, messages, strict=True))
             self._room -= len(ids)
@@ -247,7 +242,6 @@ class _Producer(ConnectionUser):
         for position in positions:
             outgoing.sent[position] = now
         self._write(packets, rows, now)
-        return len(positions)
 
     def _write(self, packets: list[bytes], rows: list[int], now: int) -> None:
         connection = self._connection
@@ -283,10 +277,12 @@ class _Producer(ConnectionUser):
         return b"".join((fronts[len(properties) + len(message)], properties, message))
 
     def _free_ids(self, count: int) -> list[int]:
-        # Fewer than requested if the next id is still in use 65 535 messages later.
+        # An id may still be in use 65 535 messages later. Others are free, because a window has at
+        # most as many messages as there are ids.
         ids: list[int] = []
-        while len(ids) < count and self._next not in self._rows:
-            ids.append(self._next)
+        while len(ids) < count:
+            if self._next not in self._rows:
+                ids.append(self._next)
             self._next = self._next % _IDS + 1
         return ids
 

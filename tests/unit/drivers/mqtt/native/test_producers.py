@@ -94,6 +94,19 @@ def test_the_window_is_the_lower_of_both_limits() -> None:
     assert rig.connection.woken == 1, "a stream that was refused finds room"
 
 
+def test_an_identifier_in_use_is_skipped() -> None:
+    """One message without an answer does not hold up the stream when all identifiers were used."""
+    rig = Rig(maxInflightMessages=65_535)
+    rig.up()
+    assert rig.producers.send(burst(65_535)) is None
+    for packet_id in range(1, 65_536):
+        if packet_id != 3:
+            rig.answer(p.PUBACK, packet_id)
+    rig.connection.packets()
+    assert rig.producers.send(burst(4, first=65_535)) is None
+    assert [packet.packet_id for _, packet in rig.connection.packets()] == [1, 2, 4, 5]
+
+
 def test_an_answer_has_row_time_and_status() -> None:
     rig = Rig()
     rig.up()
