@@ -86,8 +86,11 @@ class ClientOptions:
 
     @property
     def durable(self) -> bool:
-        """True if sessions outlive their connections."""
-        return not self.clean_start or self.session_expiry > 0
+        """True if sessions outlive their connections.
+
+        In MQTT 5 the expiry alone decides that (3.1.2.11.2).
+        """
+        return self.session_expiry > 0 if self.v5 else not self.clean_start
 
     def publish_properties(self, *, aliased: bool) -> Mapping[str, Any]:
         """Return the properties of each PUBLISH in MQTT 5, the envelope's with zeros.

@@ -10,7 +10,12 @@ from mqtt_rig import ONE, context
 
 from pytest_loadtest.drivers.base import TopicNames
 from pytest_loadtest.drivers.mqtt.native.driver import NativeMqttDriver
-from pytest_loadtest.drivers.mqtt.options import is_shared, output_numbers, topic_filters
+from pytest_loadtest.drivers.mqtt.options import (
+    client_options,
+    is_shared,
+    output_numbers,
+    topic_filters,
+)
 from pytest_loadtest.drivers.mqtt.paho.driver import PahoMqttDriver
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.message.route import Route
@@ -41,6 +46,23 @@ def test_settings_that_3_1_1_does_not_have_are_not_applied() -> None:
         )
     ).facts()
     assert set(facts.not_applied) == {"sessionExpiry", "receiveMaximum", "partitionsPerTopic"}
+
+
+@pytest.mark.parametrize(
+    ("given", "durable"),
+    [
+        ({"cleanStart": False}, False),
+        ({"cleanStart": False, "sessionExpiry": "1h"}, True),
+        ({"sessionExpiry": "1h"}, True),
+        ({"protocolVersion": "3.1.1", "cleanStart": False}, True),
+        ({"protocolVersion": "3.1.1"}, False),
+    ],
+)
+def test_a_session_outlives_its_connection_by_its_expiry(
+    given: dict[str, Any], durable: bool
+) -> None:
+    """MQTT 3.1.1 has no expiry: there a session that does not start clean stays."""
+    assert client_options(context(**given)).durable is durable
 
 
 @pytest.mark.parametrize(
