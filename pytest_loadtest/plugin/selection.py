@@ -207,11 +207,13 @@ def load_profile(
             f" {item.nodeid} searches its rate: set search.start and search.max"
         )
     driver_file = config.option.load_driver
-    if driver_file is not None and any(key.split(".")[0] == "driver" for key in options):
-        raise UsageError(
-            "--load-set driver.… together with --load-driver: that file has the whole section;"
-            " write the key there"
-        )
+    if driver_file is not None:
+        for key in (*options, *(combination or ())):
+            if "driver" in key.split("."):
+                raise UsageError(
+                    f"{key} (--load-set, or a matrix) together with --load-driver: that file has"
+                    " the whole section; write the key there, or leave --load-driver out"
+                )
     if overrides or options:
         loaded = profile.override(path, overrides, options)
     else:
@@ -245,13 +247,12 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
     Keys that change the target vary slowest, so that runs with the same target follow each other.
     """
-    marks = list(metafunc.definition.iter_markers("load"))
     direct = any(
         MATRIX in str(mark.args[0])
         for mark in metafunc.definition.iter_markers("parametrize")
         if mark.args
     )
-    if not marks or direct or MATRIX not in metafunc.fixturenames:
+    if direct or MATRIX not in metafunc.fixturenames:
         return
     from pytest_loadtest import profile
 
