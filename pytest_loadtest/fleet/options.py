@@ -191,7 +191,7 @@ class Options:
             scale=parse_scale(option.load_scale),
             duration=parse_cap(option.load_duration),
             force=option.load_force,
-            omb_json=option.load_omb_json and Path(option.load_omb_json),
+            omb_json=option.load_omb_json and config.invocation_params.dir / option.load_omb_json,
             broker=option.load_broker_mode,
             target=_address(option.load_target, "--load-target"),
             admin=_address(option.load_admin_url, "--load-admin-url"),

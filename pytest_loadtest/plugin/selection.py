@@ -219,7 +219,7 @@ def load_profile(
     else:
         loaded = profile.load(path)
     if driver_file is not None:
-        loaded = profile.with_driver(loaded, Path(driver_file))
+        loaded = profile.with_driver(loaded, config.invocation_params.dir / driver_file)
     return loaded, path
 
 
