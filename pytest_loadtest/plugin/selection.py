@@ -6,6 +6,7 @@ anything is started, and all are reported together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -59,11 +60,12 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     def is_deselected(item: pytest.Item) -> bool:
         return item.get_closest_marker("soak") is not None and not any(
-            node in item.nodeid for node in named
+            # A node id names a test, all of its parameters, or a class.
+            re.search(rf"{re.escape(node)}($|\[|::)", item.nodeid)
+            for node in named
         )
 
-    soak = list(filter(is_deselected, items))
-    if soak:
+    if soak := list(filter(is_deselected, items)):
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
 
@@ -266,8 +268,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         return
 
     def target(variant: Variant) -> list[str]:
-        changes = variant.changes.items()
-        return [str(value) for key, value in changes if key.startswith(_TARGET_KEYS)]
+        return [
+            str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)
+        ]
 
     ordered = sorted(variants, key=target)
     parameters = [pytest.param(variant.changes, id=variant.id) for variant in ordered]

@@ -207,6 +207,7 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
         ([], ["test_other"]),
         (["-m", "soak"], ["test_soak", "test_other"]),  # pytest's own -m does the rest
         (["test_x.py::test_soak"], ["test_soak", "test_other"]),
+        ([".", "test_x.py::test_so"], ["test_other"]),
         (["-k", "soak"], ["test_other"]),
     ],
 )
