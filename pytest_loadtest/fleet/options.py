@@ -96,11 +96,15 @@ def _baseline(text: str, *, force: bool) -> str | None:
     return None
 
 
-def _history(text: str, root: Path) -> Path | None:
-    """Return the file of the history as a writable path, relative to the root folder."""
-    if not text:
+def _history(config: pytest.Config) -> Path | None:
+    """Return the file of the history as a writable path, relative to the root folder.
+
+    None on a worker, which does not write it: the folder need not exist on its host.
+    """
+    text, _ = option_or_ini(config, "load_history")
+    if not text or hasattr(config, "workerinput"):
         return None
-    path = root / text
+    path = config.rootpath / text
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise pytest.UsageError(
             f"--load-history {text}: {path} cannot be written; name a file in an existing folder"
@@ -181,14 +185,13 @@ class Options:
         """
         option = config.option
         baseline, baseline_source = option_or_ini(config, "load_baseline")
-        history, _ = option_or_ini(config, "load_history")
         samples, samples_source = option_or_ini(config, "load_samples")
         return cls(
             results=Path(config.rootpath, config.getini("load_results")),
             scale=parse_scale(option.load_scale),
             duration=parse_cap(option.load_duration),
             force=option.load_force,
-            omb_json=option.load_omb_json and Path(option.load_omb_json),
+            omb_json=option.load_omb_json and config.invocation_params.dir / option.load_omb_json,
             broker=option.load_broker_mode,
             target=_address(option.load_target, "--load-target"),
             admin=_address(option.load_admin_url, "--load-admin-url"),
@@ -200,7 +203,7 @@ class Options:
             baseline=_baseline(baseline, force=option.load_baseline_force),
             baseline_source=baseline_source,
             baseline_force=option.load_baseline_force,
-            history=_history(history, config.rootpath),
+            history=_history(config),
             metrics=parse_listen_address(option.load_metrics),
             hosts=config.stash.get(HOSTS, ()),
             samples=parse_samples_location(samples, samples_source, config.rootpath),

@@ -79,9 +79,8 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
     """
     if not controller.documents:
         return ""
-    # Symbolic links are left as they are.
-    path = config.option.load_html or controller.folder / FILE
-    file = Path(os.path.abspath(path))  # noqa: PTH100
+    # A test may have changed the current folder.
+    file = config.invocation_params.dir / (config.option.load_html or controller.folder / FILE)
     try:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page
@@ -144,7 +143,7 @@ class CiReports:
         ):
             try:
                 if path:
-                    write(Path(path))
+                    write(self._config.invocation_params.dir / path)
             except OSError as error:
                 self._warnings.append(f"WARNING: {name} {path} cannot be written: {error.strerror}")
 

@@ -6,6 +6,7 @@ anything is started, and all are reported together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -59,11 +60,12 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
 
     def is_deselected(item: pytest.Item) -> bool:
         return item.get_closest_marker("soak") is not None and not any(
-            node in item.nodeid for node in named
+            # A node id names a test, all of its parameters, or a class.
+            re.search(rf"{re.escape(node)}($|\[|::)", item.nodeid)
+            for node in named
         )
 
-    soak = list(filter(is_deselected, items))
-    if soak:
+    if soak := list(filter(is_deselected, items)):
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
 
@@ -207,17 +209,19 @@ def load_profile(
             f" {item.nodeid} searches its rate: set search.start and search.max"
         )
     driver_file = config.option.load_driver
-    if driver_file is not None and any(key.split(".")[0] == "driver" for key in options):
-        raise UsageError(
-            "--load-set driver.… together with --load-driver: that file has the whole section;"
-            " write the key there"
-        )
+    if driver_file is not None:
+        for key in (*options, *(combination or ())):
+            if "driver" in key.split("."):
+                raise UsageError(
+                    f"{key} (--load-set, or a matrix) together with --load-driver: that file has"
+                    " the whole section; write the key there, or leave --load-driver out"
+                )
     if overrides or options:
         loaded = profile.override(path, overrides, options)
     else:
         loaded = profile.load(path)
     if driver_file is not None:
-        loaded = profile.with_driver(loaded, Path(driver_file))
+        loaded = profile.with_driver(loaded, config.invocation_params.dir / driver_file)
     return loaded, path
 
 
@@ -245,13 +249,12 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
     Keys that change the target vary slowest, so that runs with the same target follow each other.
     """
-    marks = list(metafunc.definition.iter_markers("load"))
     direct = any(
         MATRIX in str(mark.args[0])
         for mark in metafunc.definition.iter_markers("parametrize")
         if mark.args
     )
-    if not marks or direct or MATRIX not in metafunc.fixturenames:
+    if direct or MATRIX not in metafunc.fixturenames:
         return
     from pytest_loadtest import profile
 
@@ -265,8 +268,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
         return
 
     def target(variant: Variant) -> list[str]:
-        changes = variant.changes.items()
-        return [str(value) for key, value in changes if key.startswith(_TARGET_KEYS)]
+        return [
+            str(value) for key, value in variant.changes.items() if key.startswith(_TARGET_KEYS)
+        ]
 
     ordered = sorted(variants, key=target)
     parameters = [pytest.param(variant.changes, id=variant.id) for variant in ordered]

@@ -129,18 +129,13 @@ def read_history(path: Path) -> tuple[list[Line], int]:
     :raises UsageError: the file cannot be read.
     """
     try:
-        texts = path.read_text(encoding="utf-8").splitlines()
+        # splitlines() would also cut a line within a name, at U+2028 for example.
+        texts = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    lines = []
-    invalid = 0
-    for text in filter(str.strip, texts):
-        line = _line(text)
-        if line is None:
-            invalid += 1
-        else:
-            lines.append(line)
-    return lines, invalid
+    lines = list(map(_line, filter(str.strip, texts)))
+    valid = list(filter(None, lines))
+    return valid, len(lines) - len(valid)
 
 
 def _line(text: str) -> Line | None:

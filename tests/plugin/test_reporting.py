@@ -115,6 +115,38 @@ def test_a_report_that_cannot_be_written_is_a_warning(project: Project) -> None:
     assert run.report is None
 
 
+ELSEWHERE = """\
+import os
+import pytest
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path):
+    os.chdir(tmp_path)
+
+@pytest.mark.load("mix")
+def test_met(load): ...
+"""
+
+
+def test_files_of_options_are_relative_to_the_folder_where_pytest_was_started(
+    project: Project,
+) -> None:
+    """Also if a test changes the current folder, here until the session ends."""
+    project.profile("mix")
+    project.write("driver.yaml", "name: loopback\n")
+    project.write("test_it.py", ELSEWHERE)
+    written = ("--load-html", "mine.html", "--load-gitlab-metrics", "metrics.txt")
+    run = project.run(
+        *("-n0", "-p", "no:cacheprovider", "--load-driver", "driver.yaml"),
+        *written,
+        *("--load-omb-json", "omb"),
+    )
+    assert run.outcomes == {"passed": 1}
+    assert (project.path / "mine.html").is_file()
+    assert (project.path / "metrics.txt").is_file()
+    assert len(list(project.path.glob("omb/*.json"))) == 1
+
+
 def test_without_load_there_is_no_report(project: Project) -> None:
     """The output does not mention it."""
     project.write("test_it.py", "def test_ordinary(): ...\n")

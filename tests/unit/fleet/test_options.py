@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_loadtest.fleet.options import (
+    Options,
     check_image,
     parse_cap,
     parse_listen_address,
@@ -91,3 +92,14 @@ def test_the_place_of_samples_is_a_uri_or_an_existing_folder(tmp_path: Path) -> 
         match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user",
     ):
         parse_samples_location("s3://key:hush@b", option, tmp_path)
+
+
+def test_a_worker_needs_no_folder_for_the_history(tmp_path: Path) -> None:
+    """Only the controller writes the file; the root folder of another host has other folders."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nload_history = trends/history.jsonl\n")
+    arguments = ["-c", str(tmp_path / "pytest.ini")]
+    with pytest.raises(pytest.UsageError, match=r"--load-history trends/.*cannot be written"):
+        Options.of(pytest.Config.fromdictargs({}, arguments))
+    worker = pytest.Config.fromdictargs({}, arguments)
+    worker.workerinput = {}  # type: ignore[attr-defined]
+    assert Options.of(worker).history is None

@@ -207,6 +207,7 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
         ([], ["test_other"]),
         (["-m", "soak"], ["test_soak", "test_other"]),  # pytest's own -m does the rest
         (["test_x.py::test_soak"], ["test_soak", "test_other"]),
+        ([".", "test_x.py::test_so"], ["test_other"]),
         (["-k", "soak"], ["test_other"]),
     ],
 )
@@ -274,6 +275,11 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
             ["--load-set", "driver.delay=1ms", "--load-driver", "other.yaml"],
             "together with --load-driver: that file has the whole section",
         ),
+        (
+            "",
+            ["--load-set", "workloads.a.driver.delay=1ms", "--load-driver", "other.yaml"],
+            "together with --load-driver: that file has the whole section",
+        ),
     ],
 )
 def test_a_setting_without_effect_is_a_usage_error(
@@ -284,6 +290,22 @@ def test_a_setting_without_effect_is_a_usage_error(
     with pytest.raises(UsageError) as error:
         load_profile(rooted.parseconfig(*options), item)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("variant", [{"driver.delay": "1ms"}, {"driver": {"name": "loopback"}}])
+def test_a_variant_of_the_driver_is_not_replaced_by_a_driver_file(
+    rooted: pytest.Pytester, variant: dict[str, object]
+) -> None:
+    """Else the test and its results would have the name of a variant that did not run."""
+    (rooted.path / "other.yaml").write_text("name: loopback\n")
+    (item,) = items(
+        rooted,
+        f"@pytest.mark.parametrize('load_matrix', [{variant}], indirect=True)\n"
+        "@pytest.mark.load('small')\ndef test_it(load): ...",
+    )
+    config = rooted.parseconfig("--load-driver", str(rooted.path / "other.yaml"))
+    with pytest.raises(UsageError, match=r"^driver.* a matrix\) together with --load-driver"):
+        load_profile(config, item)
 
 
 def test_settings_override_the_mark_and_the_body(rooted: pytest.Pytester) -> None:

@@ -104,6 +104,15 @@ def test_invalid_lines_are_counted(tmp_path: Path) -> None:
         history.append_history(tmp_path, [])
 
 
+def test_a_name_with_a_line_separator_does_not_cut_its_line(tmp_path: Path) -> None:
+    """JSON has U+2028 and U+0085 as they are, and str.splitlines() ends a line at each."""
+    path = tmp_path / "history.jsonl"
+    test = "test_a.py::test_a[one\u2028two\u0085three]"
+    history.append_history(path, [history.history_line(RUN) | {"test": test}])
+    (line,), wrong = history.read_history(path)
+    assert (line["test"], wrong) == (test, 0)
+
+
 def test_a_line_that_was_cut_does_not_spoil_the_next_one(tmp_path: Path) -> None:
     """The disk was full, or the session was killed while it wrote."""
     path = tmp_path / "history.jsonl"
