@@ -33,6 +33,7 @@ def disagreement(
     fan_out: int,
     *,
     shared: bool = False,
+    others: bool = False,
     restarted: bool = False,
 ) -> Disagreement | None:
     """Return the most serious contradiction between the broker's counts and ours.
@@ -43,14 +44,15 @@ def disagreement(
 
     :param shared: the broker ran before the test, so others may use it and its operators may move
         topics.
+    :param others: other workloads of the run may use the broker, too. It counts the drops of all.
     :param restarted: the test restarted it on purpose, so its counters began again.
     """
     candidates = [
         _too_few_at_broker(telemetry, counts, shared),
-        _too_many_drops(telemetry, counts, fan_out, shared),
+        _too_many_drops(telemetry, counts, fan_out, certain=not (shared or others)),
     ]
     if not restarted:
-        candidates.append(_uncompared(telemetry, shared))
+        candidates.append(_uncompared(telemetry, shared, others))
     return max(filter(None, candidates), key=lambda candidate: candidate.certain, default=None)
 
 
@@ -90,7 +92,7 @@ def _too_few_at_broker(telemetry: Telemetry, counts: Counts, shared: bool) -> Di
 
 
 def _too_many_drops(
-    telemetry: Telemetry, counts: Counts, fan_out: int, shared: bool
+    telemetry: Telemetry, counts: Counts, fan_out: int, *, certain: bool
 ) -> Disagreement | None:
     """Return a contradiction if the broker dropped more messages than we miss.
 
@@ -110,11 +112,11 @@ def _too_many_drops(
         f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped),"
         f" and {exact(ours)} are missing by the run's count: another client missed the others,"
         " or a count is wrong",
-        certain=not shared,
+        certain,
     )
 
 
-def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
+def _uncompared(telemetry: Telemetry, shared: bool, others: bool) -> Disagreement | None:
     """Return a disagreement if the source of the broker's counts was lost.
 
     This matters while they could be compared with ours.
@@ -132,7 +134,7 @@ def _uncompared(telemetry: Telemetry, shared: bool) -> Disagreement | None:
     drops = len(_numbers(telemetry, "sys.dropped")) > 0
     if not drops and not np.isfinite(continuous).any():
         return None
-    certain = not shared or bool((continuous == 1).any())
+    certain = not (shared or (others and drops)) or bool((continuous == 1).any())
     return Disagreement(
         f"{reason}: the broker's counts cannot be compared with ours", certain, compared=False
     )

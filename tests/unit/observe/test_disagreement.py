@@ -111,6 +111,20 @@ def test_drops_of_a_shared_broker_are_uncertain() -> None:
     assert not result.certain
 
 
+def test_other_workloads_make_drops_uncertain_and_no_other_count() -> None:
+    """They share the broker's counter of drops, but not the topics."""
+    counts = made_counts(acked=1000)
+    for telemetry, certain in (
+        (counted(1000, 1150), False),
+        (lost(math.nan, dropped=0), False),
+        (totals(999, 2000), True),
+        (lost(1.0, 0.0), True),
+    ):
+        result = disagreement(telemetry, counts, 1, others=True)
+        assert result is not None
+        assert result.certain == certain
+
+
 def test_a_certain_contradiction_comes_before_an_uncertain_one() -> None:
     """Drops may be another client's; a low count may not."""
     both = Telemetry(
