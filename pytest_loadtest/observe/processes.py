@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,10 @@ class ProcessSource:
                 return {}
             if new:
                 self._begin(pids)
-            elif self._broker and self._samples % _CHILDREN_EVERY == 0:
+            if self._broker and self._samples % _CHILDREN_EVERY == 0:
                 self._add_children()
             self._samples += 1
-            return self._sample(now, new=new)
+            return self._sample_living(now, new=new)
         except psutil.NoSuchProcess as error:  # it just ended, or is restarting
             self._processes = []
             if self._at:
@@ -69,14 +70,24 @@ class ProcessSource:
         self._roots = pids
         self._threads = {}
         self._samples = 0
-        if self._broker:
-            self._add_children()
 
     def _add_children(self) -> None:
         roots = self._processes[: len(self._roots)]
         self._processes[len(roots) :] = [
             child for process in roots for child in process.children(recursive=True)
         ]
+
+    def _sample_living(self, now: int, *, new: bool) -> dict[str, float]:
+        while True:
+            try:
+                return self._sample(now, new=new)
+            except psutil.NoSuchProcess as error:
+                if error.pid in self._roots:
+                    raise
+                # A child has ended since children were searched for: the others are sampled.
+                self._processes = [
+                    process for process in self._processes if process.pid != error.pid
+                ]
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         memory = sum(process.memory_info().rss for process in self._processes)
@@ -168,12 +179,9 @@ def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], Proce
 
     :param processes: process ids by worker, as in this /proc.
     """
-
-    def source(name: str, pid: int) -> Callable[[], ProcessSource]:
-        return lambda: ProcessSource(name, lambda: (pid,))
-
     return {
-        f"worker {worker}": source(f"worker {worker}", pid) for worker, pid in processes.items()
+        f"worker {worker}": partial(ProcessSource, f"worker {worker}", partial(tuple, (pid,)))
+        for worker, pid in processes.items()
     }
 
 

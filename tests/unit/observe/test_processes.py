@@ -97,6 +97,17 @@ def test_a_brokers_children_count_with_it() -> None:
                 os.kill(int(child), signal.SIGKILL)
 
 
+def test_children_that_end_cost_no_sample() -> None:
+    """As those of a service that runs a command for each message."""
+    commands = "import subprocess\nprint(flush=True)\nwhile True: subprocess.run(['sleep', '0.05'])"
+    with running(commands) as pid:
+        source = ProcessSource("service orders", lambda: (pid,), broker=True)
+        source.read(time.monotonic_ns())
+        for _ in range(12):  # the children are searched for once more
+            time.sleep(0.1)
+            assert "service orders.cpu" in source.read(time.monotonic_ns())
+
+
 def test_writes_to_the_disk_are_counted(tmp_path: Path) -> None:
     write = f"import os\nprint(flush=True)\nwhile True:\n    f = open({str(tmp_path / 'file')!r}, 'wb')\n    f.write(bytes(1 << 20))\n    f.flush()\n    os.fsync(f.fileno())"
     with running(write) as pid:
