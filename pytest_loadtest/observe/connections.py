@@ -59,8 +59,7 @@ class ConnectionSource:
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        listening = [ports for ports in map(listening_ports, pids) if ports is not None]
-        self._listening = np.unique(np.concatenate(listening)) if listening else None
+        self._listening = listening_ports(pids)
         if pids and self._listening is None:
             self.missing.append(
                 "broker's sockets: they belong to another user,"
@@ -131,13 +130,13 @@ class ConnectionSource:
         return {}
 
 
-def listening_ports(pid: int) -> NDArray[np.int64] | None:
-    """Return the TCP ports on which a process in this network namespace listens.
+def listening_ports(pids: Sequence[int]) -> NDArray[np.int64] | None:
+    """Return the TCP ports on which processes in this network namespace listen.
 
-    None if it has none or they are unreadable.
+    None if they have none or they are unreadable.
     """
     sockets = dump(LISTEN)
-    mine = np.isin(sockets.inode, socket_inodes([pid]))
+    mine = np.isin(sockets.inode, socket_inodes(pids))
     return np.unique(sockets.local_port[mine]) if mine.any() else None
 
 

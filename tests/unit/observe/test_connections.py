@@ -158,7 +158,7 @@ def test_a_relay_is_detected(pairs: Pairs) -> None:
 def test_a_broker_in_a_container_has_no_columns_of_its_own(pairs: Pairs) -> None:
     """Its sockets are in another network namespace, and the source reports that."""
     unknown = 2**22 + 1  # above the largest process id
-    assert listening_ports(unknown) is None
+    assert listening_ports([unknown]) is None
     source = ConnectionSource([(pairs.host, pairs.port)], [unknown])
     assert source.missing == [
         "broker's sockets: they belong to another user, or are in another network namespace (a container)"
