@@ -98,15 +98,16 @@ def _too_many_drops(
 
     Our count may be higher: the broker does not count messages lost with a connection as drops, and
     its first number may include drops of the first second. Messages without acknowledgement do not
-    count as lost, but may be among its drops.
+    count as lost, but may be among its drops. So may second copies of messages that the client sent
+    again: the queue can be full although it has the first copy.
     """
     dropped = _numbers(telemetry, "sys.dropped")
     restarted = _decreased(dropped) or _decreased(_numbers(telemetry, "sys.uptime"))
-    if len(dropped) < 2 or restarted or counts.lost is None:
+    if not len(dropped) or restarted or counts.lost is None:
         return None
     theirs = int(dropped[-1] - dropped[0])
     ours = counts.lost + (counts.unknown + counts.failed) * fan_out
-    if theirs <= ours:
+    if theirs <= ours + counts.resent * fan_out:
         return None
     return Disagreement(
         f"the broker dropped {exact(theirs)} messages ($SYS/broker/publish/messages/dropped),"
@@ -131,7 +132,7 @@ def _uncompared(telemetry: Telemetry, shared: bool, others: bool) -> Disagreemen
     # Pulsar's source reports with each sample whether its counts can be compared; mosquitto's drops
     # always can.
     continuous = telemetry.column("sys.continuous")[rows[-1:]]
-    drops = len(_numbers(telemetry, "sys.dropped")) > 0
+    drops = len(_numbers(telemetry, "sys.dropped"))
     if not drops and not np.isfinite(continuous).any():
         return None
     certain = not (shared or (others and drops)) or bool((continuous == 1).any())
