@@ -7,6 +7,7 @@ all the time is saturated, also if other programs of a busy machine got the core
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -84,10 +85,12 @@ class ProcessSource:
             except psutil.NoSuchProcess as error:
                 if error.pid in self._roots:
                     raise
-                # A child has ended since children were searched for: the others are sampled.
+                # A child has ended since children were searched for: the others are sampled. The
+                # totals so far are no longer known without it.
                 self._processes = [
                     process for process in self._processes if process.pid != error.pid
                 ]
+                self._before = {}
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         memory = sum(process.memory_info().rss for process in self._processes)
@@ -108,14 +111,17 @@ class ProcessSource:
                 totals["switches"] += switches
         if self._broker:
             totals |= self._disk()
-            sample |= {
-                "stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)
-            } | self._limit()
+            main = self._processes[0]
+            sample["stopped"] = float(main.status() == psutil.STATUS_STOPPED)
+            limit = memory_limit(main.pid)
+            if limit is not None:
+                sample["memoryLimit"] = float(limit)
         if not new:
+            # A sum falls when a thread or a child ends, with its counters: its rate is unknown.
             sample |= {
-                name: max(total - self._before[name], 0.0) / seconds
+                name: (total - self._before[name]) / seconds
                 for name, total in totals.items()
-                if name in self._before
+                if total >= self._before.get(name, math.inf)
             }
             sample |= self._cores(threads, seconds)
         self._at = now
@@ -158,10 +164,6 @@ class ProcessSource:
         read = sum(io.read_bytes for io in counters)
         written = sum(io.write_bytes for io in counters)
         return {"read": float(read), "written": float(written)}
-
-    def _limit(self) -> dict[str, float]:
-        limit = memory_limit(self._processes[0].pid)
-        return {} if limit is None else {"memoryLimit": float(limit)}
 
     def _missing(self, reason: str) -> dict[str, float]:
         text = f"{self._column}: {reason}"
