@@ -65,7 +65,7 @@ class ConnectionSource:
                 "broker's sockets: they belong to another user,"
                 " or are in another network namespace (a container)"
             )
-        self._before: dict[str, tuple[float, float, float]] = {}
+        self._before: dict[str, tuple[Column, Column]] = {}
         self._at = 0
 
     def read(self, now: int) -> dict[str, float]:
@@ -112,17 +112,16 @@ class ConnectionSource:
             "unsent": float(mine.unsent.sum()),
             "stale": float(np.count_nonzero((mine.unread > 0) & (mine.silent >= STALE))),
         }
-        total = (float(mine.retransmits.sum()), float(mine.busy.sum()), float(mine.shut.sum()))
-        # Sums fall when a connection ends, with its counters: this second is then unknown.
+        counters = np.stack([mine.retransmits, mine.busy, mine.shut])
         if side in self._before:
-            retransmits, busy, shut = (
-                now - before for now, before in zip(total, self._before[side], strict=True)
-            )
-            if retransmits >= 0:
-                sample["retransmits"] = retransmits / seconds
-            if busy > 0 and shut >= 0:
+            inodes, before = self._before[side]
+            # A connection that has ended took its counters with it; a new one counts from zero.
+            before = before[:, np.isin(inodes, mine.inode)].sum(axis=1)
+            retransmits, busy, shut = np.maximum(counters.sum(axis=1) - before, 0).tolist()
+            sample["retransmits"] = retransmits / seconds
+            if busy:
                 sample["shut"] = min(shut / busy, 1.0)
-        self._before[side] = total
+        self._before[side] = (mine.inode, counters)
         return sample
 
     def close(self) -> dict[str, float]:

@@ -90,6 +90,25 @@ def test_both_ends_have_their_queues(pairs: Pairs) -> None:
     assert source.missing == []
 
 
+def test_rates_are_known_in_a_sample_in_which_a_connection_has_ended(pairs: Pairs) -> None:
+    """Its counters are gone with it; those of the others have grown."""
+    source = ConnectionSource([(pairs.host, pairs.port)], [])
+    source.read(time.monotonic_ns())
+    for ours in pairs.ours[:2]:
+        stuff(ours)
+    wait_until(
+        lambda: source.read(time.monotonic_ns()).get("workers.shut", 0) > 0.9, "closed windows", 30
+    )
+    time.sleep(0.5)  # more than the other one adds until the next sample
+    source.read(time.monotonic_ns())
+    pairs.ours[0].close()
+    time.sleep(0.1)
+    found = source.read(time.monotonic_ns())
+    assert found["workers.connections"] == 2
+    assert found["workers.shut"] > 0.9
+    assert found["workers.retransmits"] >= 0
+
+
 def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs) -> None:
     without = {pairs.ours[0].getsockname()[1]}
     found = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()], without).read(1)
