@@ -28,7 +28,7 @@ from pytest_loadtest.fleet.settled_backlog import recorded_backlog, settle_backl
 from pytest_loadtest.fleet.stage_verdicts import judge_stages, scaled_objectives
 from pytest_loadtest.metrics.measurements import Measurements, checked_parts
 from pytest_loadtest.observe.conclusion import conclude
-from pytest_loadtest.observe.disagreement import Disagreement, disagreement
+from pytest_loadtest.observe.disagreement import disagreement
 from pytest_loadtest.observe.telemetry import Telemetry, fullest
 from pytest_loadtest.report import bottleneck, hdr, junit
 from pytest_loadtest.report.baseline import Baseline, recorded_baseline
@@ -43,7 +43,7 @@ from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.tolerance import tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
@@ -178,8 +178,14 @@ def _whole_verdict(
         verdict = slo.Verdict(outcome=slo.Outcome.NO_DATA, findings=own, reasons=(samples.failure,))
     wrong = None
     if telemetry is not None:
-        routed = profile.route is not None
-        wrong = _disagreement(telemetry, measurements, broker, routed=routed)
+        wrong = disagreement(
+            telemetry,
+            measurements.counts,
+            measurements.fan_out,
+            shared=profile.route is not None or broker.get("mode") == "url",
+            others=bool(run.workload),
+            restarted=bool(broker.get("restarts")),
+        )
     if wrong is None:
         return verdict, tuple(notes)
 
@@ -222,23 +228,6 @@ def _with_services(
     if verdict.outcome is not slo.Outcome.MISSED:
         return verdict, (*notes, *run.ended_services)
     return replace(verdict, reasons=(*run.ended_services, *verdict.reasons)), notes
-
-
-def _disagreement(
-    telemetry: Telemetry, measured: Measurements, broker: Mapping[str, Any], *, routed: bool
-) -> Disagreement | None:
-    """Return a contradiction between the broker's counters and the samples.
-
-    :param broker: its facts, as in ``run.json``.
-    :param routed: a service under test uses the broker too.
-    """
-    return disagreement(
-        telemetry,
-        measured.counts,
-        measured.fan_out,
-        shared=routed or broker.get("mode") == "url",
-        restarted=bool(broker.get("restarts")),
-    )
 
 
 def _verdict(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -132,6 +132,12 @@ class Histogram:
             maximum=self.at(self.n - many),
             total=max(self.total - gone_total, 0),
         )
+
+
+EMPTY: Final = Histogram(
+    index=np.zeros(0, np.int64), count=np.zeros(0, np.int64), minimum=0, maximum=0, total=0
+)
+"""No values: each percentile ranks among what never came."""
 
 
 def rank(p: float, n: int) -> int:

@@ -95,24 +95,26 @@ def conclude(
                 others.append(side)
         first = Saturation(conclusion="generator", evidence="; ".join(reasons))
         ranked = [first, *others]
-    missing = telemetry.missing
+    conclusion = None
     if ranked:
-        return Bottleneck(
-            conclusion=ranked[0].conclusion,
-            evidence=ranked[0].evidence,
-            also=tuple(ranked[1:]),
-            missing=missing,
-        )
-    if len(sampled.telemetry) < LEAST_SAMPLES:
+        conclusion = ranked[0].conclusion
+        evidence = ranked[0].evidence
+    elif len(sampled.telemetry) < LEAST_SAMPLES:
         evidence = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
-        return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
-    if telemetry.lost:
+    elif telemetry.lost:
         evidence = (
             f"{NOTHING} in the samples, which end before the phase does:"
             f" {'; '.join(dict.fromkeys(telemetry.lost.values()))}"
         )
-        return Bottleneck(conclusion=None, evidence=evidence, missing=missing)
-    return Bottleneck(conclusion=NOTHING, evidence=_background(sampled), missing=missing)
+    else:
+        conclusion = NOTHING
+        evidence = _background(sampled)
+    return Bottleneck(
+        conclusion=conclusion,
+        evidence=evidence,
+        also=tuple(ranked[1:]),
+        missing=telemetry.missing,
+    )
 
 
 def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int) -> Sampled:

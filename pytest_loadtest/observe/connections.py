@@ -59,14 +59,13 @@ class ConnectionSource:
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        listening = [ports for ports in map(listening_ports, pids) if ports is not None]
-        self._listening = np.unique(np.concatenate(listening)) if listening else None
+        self._listening = listening_ports(pids)
         if pids and self._listening is None:
             self.missing.append(
                 "broker's sockets: they belong to another user,"
                 " or are in another network namespace (a container)"
             )
-        self._before: dict[str, tuple[float, float, float]] = {}
+        self._before: dict[str, tuple[Column, Column]] = {}
         self._at = 0
 
     def read(self, now: int) -> dict[str, float]:
@@ -113,17 +112,16 @@ class ConnectionSource:
             "unsent": float(mine.unsent.sum()),
             "stale": float(np.count_nonzero((mine.unread > 0) & (mine.silent >= STALE))),
         }
-        total = (float(mine.retransmits.sum()), float(mine.busy.sum()), float(mine.shut.sum()))
-        # Sums fall when a connection ends, with its counters: this second is then unknown.
+        counters = np.stack([mine.retransmits, mine.busy, mine.shut])
         if side in self._before:
-            retransmits, busy, shut = (
-                now - before for now, before in zip(total, self._before[side], strict=True)
-            )
-            if retransmits >= 0:
-                sample["retransmits"] = retransmits / seconds
-            if busy > 0 and shut >= 0:
+            inodes, before = self._before[side]
+            # A connection that has ended took its counters with it; a new one counts from zero.
+            before = before[:, np.isin(inodes, mine.inode)].sum(axis=1)
+            retransmits, busy, shut = np.maximum(counters.sum(axis=1) - before, 0).tolist()
+            sample["retransmits"] = retransmits / seconds
+            if busy:
                 sample["shut"] = min(shut / busy, 1.0)
-        self._before[side] = total
+        self._before[side] = (mine.inode, counters)
         return sample
 
     def close(self) -> dict[str, float]:
@@ -131,13 +129,13 @@ class ConnectionSource:
         return {}
 
 
-def listening_ports(pid: int) -> NDArray[np.int64] | None:
-    """Return the TCP ports on which a process in this network namespace listens.
+def listening_ports(pids: Sequence[int]) -> NDArray[np.int64] | None:
+    """Return the TCP ports on which processes in this network namespace listen.
 
-    None if it has none or they are unreadable.
+    None if they have none or they are unreadable.
     """
     sockets = dump(LISTEN)
-    mine = np.isin(sockets.inode, socket_inodes([pid]))
+    mine = np.isin(sockets.inode, socket_inodes(pids))
     return np.unique(sockets.local_port[mine]) if mine.any() else None
 
 

@@ -7,8 +7,10 @@ all the time is saturated, also if other programs of a busy machine got the core
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +54,10 @@ class ProcessSource:
                 return {}
             if new:
                 self._begin(pids)
-            elif self._broker and self._samples % _CHILDREN_EVERY == 0:
+            if self._broker and self._samples % _CHILDREN_EVERY == 0:
                 self._add_children()
             self._samples += 1
-            return self._sample(now, new=new)
+            return self._sample_living(now, new=new)
         except psutil.NoSuchProcess as error:  # it just ended, or is restarting
             self._processes = []
             if self._at:
@@ -69,14 +71,26 @@ class ProcessSource:
         self._roots = pids
         self._threads = {}
         self._samples = 0
-        if self._broker:
-            self._add_children()
 
     def _add_children(self) -> None:
         roots = self._processes[: len(self._roots)]
         self._processes[len(roots) :] = [
             child for process in roots for child in process.children(recursive=True)
         ]
+
+    def _sample_living(self, now: int, *, new: bool) -> dict[str, float]:
+        while True:
+            try:
+                return self._sample(now, new=new)
+            except psutil.NoSuchProcess as error:
+                if error.pid in self._roots:
+                    raise
+                # A child has ended since children were searched for: the others are sampled. The
+                # totals so far are no longer known without it.
+                self._processes = [
+                    process for process in self._processes if process.pid != error.pid
+                ]
+                self._before = {}
 
     def _sample(self, now: int, *, new: bool) -> dict[str, float]:
         memory = sum(process.memory_info().rss for process in self._processes)
@@ -97,14 +111,17 @@ class ProcessSource:
                 totals["switches"] += switches
         if self._broker:
             totals |= self._disk()
-            sample |= {
-                "stopped": float(self._processes[0].status() == psutil.STATUS_STOPPED)
-            } | self._limit()
+            main = self._processes[0]
+            sample["stopped"] = float(main.status() == psutil.STATUS_STOPPED)
+            limit = memory_limit(main.pid)
+            if limit is not None:
+                sample["memoryLimit"] = float(limit)
         if not new:
+            # A sum falls when a thread or a child ends, with its counters: its rate is unknown.
             sample |= {
-                name: max(total - self._before[name], 0.0) / seconds
+                name: (total - self._before[name]) / seconds
                 for name, total in totals.items()
-                if name in self._before
+                if total >= self._before.get(name, math.inf)
             }
             sample |= self._cores(threads, seconds)
         self._at = now
@@ -148,10 +165,6 @@ class ProcessSource:
         written = sum(io.write_bytes for io in counters)
         return {"read": float(read), "written": float(written)}
 
-    def _limit(self) -> dict[str, float]:
-        limit = memory_limit(self._processes[0].pid)
-        return {} if limit is None else {"memoryLimit": float(limit)}
-
     def _missing(self, reason: str) -> dict[str, float]:
         text = f"{self._column}: {reason}"
         if text not in self.missing:
@@ -168,12 +181,9 @@ def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], Proce
 
     :param processes: process ids by worker, as in this /proc.
     """
-
-    def source(name: str, pid: int) -> Callable[[], ProcessSource]:
-        return lambda: ProcessSource(name, lambda: (pid,))
-
     return {
-        f"worker {worker}": source(f"worker {worker}", pid) for worker, pid in processes.items()
+        f"worker {worker}": partial(ProcessSource, f"worker {worker}", partial(tuple, (pid,)))
+        for worker, pid in processes.items()
     }
 
 

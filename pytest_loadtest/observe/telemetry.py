@@ -232,20 +232,20 @@ def _both(name: str, one: Column, other: Column) -> Column:
 
 
 def _with(hosts: tuple[SampledHost, ...], host: SampledHost) -> tuple[SampledHost, ...]:
-    earlier = [known for known in hosts if known.name == host.name]
-    if not earlier:
-        return (*hosts, host)
-    cost = None
-    if earlier[0].cost is not None and host.cost is not None:
-        cost = earlier[0].cost + host.cost
-    joined = replace(
-        earlier[0],
-        workers=earlier[0].workers + host.workers,
-        cores=earlier[0].cores or host.cores,
-        cost=cost,
-    )
-    position = hosts.index(earlier[0])
-    return (*hosts[:position], joined, *hosts[position + 1 :])
+    by_name = {known.name: known for known in hosts}
+    earlier = by_name.get(host.name)
+    if earlier is not None:
+        cost = None
+        if earlier.cost is not None and host.cost is not None:
+            cost = earlier.cost + host.cost
+        host = replace(
+            earlier,
+            workers=earlier.workers + host.workers,
+            cores=earlier.cores or host.cores,
+            cost=cost,
+        )
+    by_name[host.name] = host
+    return tuple(by_name.values())
 
 
 def fullest(telemetry: Telemetry | None) -> DelayedIndex | None:

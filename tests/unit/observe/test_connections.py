@@ -90,6 +90,25 @@ def test_both_ends_have_their_queues(pairs: Pairs) -> None:
     assert source.missing == []
 
 
+def test_rates_are_known_in_a_sample_in_which_a_connection_has_ended(pairs: Pairs) -> None:
+    """Its counters are gone with it; those of the others have grown."""
+    source = ConnectionSource([(pairs.host, pairs.port)], [])
+    source.read(time.monotonic_ns())
+    for ours in pairs.ours[:2]:
+        stuff(ours)
+    wait_until(
+        lambda: source.read(time.monotonic_ns()).get("workers.shut", 0) > 0.9, "closed windows", 30
+    )
+    time.sleep(0.5)  # more than the other one adds until the next sample
+    source.read(time.monotonic_ns())
+    pairs.ours[0].close()
+    time.sleep(0.1)
+    found = source.read(time.monotonic_ns())
+    assert found["workers.connections"] == 2
+    assert found["workers.shut"] > 0.9
+    assert found["workers.retransmits"] >= 0
+
+
 def test_connections_to_other_targets_and_without_load_do_not_count(pairs: Pairs) -> None:
     without = {pairs.ours[0].getsockname()[1]}
     found = ConnectionSource([(pairs.host, pairs.port)], [os.getpid()], without).read(1)
@@ -158,7 +177,7 @@ def test_a_relay_is_detected(pairs: Pairs) -> None:
 def test_a_broker_in_a_container_has_no_columns_of_its_own(pairs: Pairs) -> None:
     """Its sockets are in another network namespace, and the source reports that."""
     unknown = 2**22 + 1  # above the largest process id
-    assert listening_ports(unknown) is None
+    assert listening_ports([unknown]) is None
     source = ConnectionSource([(pairs.host, pairs.port)], [unknown])
     assert source.missing == [
         "broker's sockets: they belong to another user, or are in another network namespace (a container)"

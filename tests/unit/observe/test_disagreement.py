@@ -31,12 +31,15 @@ def test_more_drops_than_missing_messages_is_a_contradiction() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "subscriptions"),
-    [({"lost": 150}, 1), ({"lost": 4000}, 1), ({"lost": 50, "unknown": 50}, 2), ({"failed": 150}, 1)],
+    [
+        ({"lost": 150}, 1), ({"lost": 4000}, 1), ({"lost": 50, "unknown": 50}, 2), ({"failed": 150}, 1),
+        ({"resent": 150}, 1), ({"lost": 50, "resent": 50}, 2),
+    ],
 )  # fmt: skip
 def test_more_missing_messages_than_drops_is_no_contradiction(
     counts: dict[str, int], subscriptions: int
 ) -> None:
-    """Messages lost with a connection are no drops; unacknowledged ones may be drops."""
+    """Messages lost with a connection are no drops; unacknowledged ones may be drops, and so may second copies."""
     assert disagreement(counted(1000, 1150), made_counts(**counts), subscriptions) is None
 
 
@@ -109,6 +112,20 @@ def test_drops_of_a_shared_broker_are_uncertain() -> None:
     result = disagreement(counted(1000, 1150), made_counts(lost=30), 1, shared=True)
     assert result is not None
     assert not result.certain
+
+
+def test_other_workloads_make_drops_uncertain_and_no_other_count() -> None:
+    """They share the broker's counter of drops, but not the topics."""
+    counts = made_counts(acked=1000)
+    for telemetry, certain in (
+        (counted(1000, 1150), False),
+        (lost(math.nan, dropped=0), False),
+        (totals(999, 2000), True),
+        (lost(1.0, 0.0), True),
+    ):
+        result = disagreement(telemetry, counts, 1, others=True)
+        assert result is not None
+        assert result.certain == certain
 
 
 def test_a_certain_contradiction_comes_before_an_uncertain_one() -> None:

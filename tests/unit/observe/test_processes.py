@@ -97,6 +97,32 @@ def test_a_brokers_children_count_with_it() -> None:
                 os.kill(int(child), signal.SIGKILL)
 
 
+def test_children_that_end_cost_no_sample() -> None:
+    """As those of a service that runs a command for each message."""
+    commands = "import subprocess\nprint(flush=True)\nwhile True: subprocess.run(['sleep', '0.05'])"
+    with running(commands) as pid:
+        source = ProcessSource("service orders", lambda: (pid,), broker=True)
+        source.read(time.monotonic_ns())
+        for _ in range(12):  # the children are searched for once more
+            time.sleep(0.1)
+            assert "service orders.cpu" in source.read(time.monotonic_ns())
+
+
+def test_what_a_child_that_ended_had_written_does_not_hide_other_writes(tmp_path: Path) -> None:
+    """The sum falls with it: the rate of this sample is unknown, not 0."""
+    write = f"import os, time\nf = open({str(tmp_path / 'file')!r}, 'wb')\nf.write(bytes(1 << 22))\nos.fsync(f.fileno())\nprint(flush=True)\ntime.sleep(600)"
+    parent = f"import subprocess, sys, time\nsubprocess.run([sys.executable, '-c', {write!r}])\ntime.sleep(600)"
+    with running(parent) as pid:  # the child says that it has written
+        source = ProcessSource("broker", lambda: (pid,), broker=True)
+        source.read(time.monotonic_ns())
+        assert source.read(time.monotonic_ns())["broker.written"] == 0
+        _, child = with_children([pid])
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: with_children([pid]) == [pid], "the end of the child", 60)
+        assert "broker.written" not in source.read(time.monotonic_ns())
+        assert source.read(time.monotonic_ns())["broker.written"] == 0
+
+
 def test_writes_to_the_disk_are_counted(tmp_path: Path) -> None:
     write = f"import os\nprint(flush=True)\nwhile True:\n    f = open({str(tmp_path / 'file')!r}, 'wb')\n    f.write(bytes(1 << 20))\n    f.flush()\n    os.fsync(f.fileno())"
     with running(write) as pid:

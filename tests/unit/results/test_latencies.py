@@ -125,3 +125,28 @@ def test_the_largest_latency_is_never_if_messages_never_came() -> None:
     told = replace(untold, tolerances=tolerances(parse_slo({"loss": 2})))
     assert told.end_to_end.max == ms(20)
     assert replace(untold, tolerances=tolerances(parse_slo({"loss": 1}))).end_to_end.max > ms(20)
+
+
+def test_a_size_of_which_nothing_came_is_later_than_any_bound() -> None:
+    """As in an objective: messages of other sizes came, so this is no lack of data."""
+    lost = made_bucket("1MB", end_to_end=None, received=0, lost=50_000)
+    run = load(GOOD, buckets=(made_bucket("0-256"), lost))
+    latency = run.bucket("1MB").end_to_end
+    assert not latency.p99 < ms(1_000_000)
+    assert not latency.max < ms(1_000_000)
+    tolerated = replace(run, tolerances=tolerances(parse_slo({"loss": "100%"})))
+    tolerant = tolerated.bucket("1MB").end_to_end
+    for asked, statistic in ((latency, "min"), (latency, "mean"), (tolerant, "max")):
+        with pytest.raises(NoData, match="no 1MB end-to-end latency: nothing was received"):
+            getattr(asked, statistic)
+    few = made_bucket("1MB", end_to_end=None, offered=500, received=0)
+    with pytest.raises(NoData, match="p99 needs 1 000 samples, there are 0, 500 never came"):
+        _ = load(GOOD, buckets=(few,)).bucket("1MB").end_to_end.p99
+
+
+def test_a_broadcast_that_never_reached_all_is_later_than_any_bound() -> None:
+    """Completion of a run without broadcasts is unknown."""
+    assert not load(broadcasts=True).completion.p99 < ms(1_000_000)
+    for run in (load(), load(broadcasts=True, counts={"received": 0})):
+        with pytest.raises(NoData, match="no broadcast completion latency"):
+            _ = run.completion.p99
