@@ -40,7 +40,6 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 OF_DRIVER = "100-topics-1-partition-1kb"
 """The workload in which the driver file's effects are checked."""
 FIRST = (
-    "1-topic-16-partitions-1kb",
     OF_DRIVER,
     "backlog-1-topic-16-partitions-1kb",
     "max-rate-1-topic-16-partitions-1kb",

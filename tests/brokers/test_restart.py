@@ -372,8 +372,10 @@ def waiting_for_one_away(broker: Broker, count: int, kept: int, *, kill: bool) -
 @pytest.mark.artemis
 @pytest.mark.parametrize(
     ("settings", "kept"),
-    [({"persistence-enabled": "true"}, 500), ({}, 0)],
-    ids=["persistent", "not persistent"],
+    [
+        pytest.param({"persistence-enabled": "true"}, 500, id="persistent"),
+        pytest.param({}, 0, id="not persistent", marks=pytest.mark.slow),
+    ],
 )
 def test_artemis_keeps_acknowledged_messages_of_an_absent_client(
     tmp_path: Path, settings: dict[str, str], kept: int

@@ -375,6 +375,7 @@ def test_the_error_for_a_wrong_oauth2_secret_has_the_issuers_text(
 # user and password
 
 
+@pytest.mark.slow
 def test_the_right_password_is_accepted(by_password: Broker) -> None:
     """Client and admin REST use it; without TLS in the profile the ports are plain."""
     assert by_password.facts.url.startswith("pulsar://")
@@ -382,6 +383,7 @@ def test_the_right_password_is_accepted(by_password: Broker) -> None:
     carries(by_password, settings_of(by_password))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", [ROLE, "nobody"])
 def test_a_wrong_password_is_rejected(by_password: Broker, user: str) -> None:
     """The broker does not tell whether the user exists."""

@@ -12,6 +12,8 @@ import pytest
 from pytest_loadtest.drivers.mqtt import mosquitto
 from pytest_loadtest.values.quantities import SECOND
 
+from .projects import ALONE_OR_TWO
+
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
@@ -105,8 +107,8 @@ def test_the_body_of_a_live_test_gets_the_abort(project: Project) -> None:
     aborted(project.run(), "endToEndLatency.p99 > 1.00 s in each of the 2 s from second ")
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_a_run_within_the_bounds_is_not_aborted(project: Project, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
+def test_a_run_within_the_bounds_is_not_aborted(project: Project, workers: str) -> None:
     """All messages are received, and no output mentions an abort."""
     project.profile(
         "soak",
@@ -116,7 +118,7 @@ def test_a_run_within_the_bounds_is_not_aborted(project: Project, workers: tuple
         more=MORE.format(bound="1min") + "seed: 7\n",
     )
     project.write("test_it.py", TEST)
-    run = project.run(*workers)
+    run = project.run(workers)
     assert run.ret == 0, run.out
     assert run.documents["test_soak"]["measurements"]["counts"]["offered"] == 800
     assert "aborted" not in run.out

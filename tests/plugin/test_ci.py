@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .projects import ALONE_OR_TWO
+
 if TYPE_CHECKING:
     from .projects import Project
 
@@ -36,8 +38,8 @@ def project(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_github_and_gitlab_get_each_run_once(project: Project, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
+def test_github_and_gitlab_get_each_run_once(project: Project, workers: str) -> None:
     """With any number of workers; an earlier summary of the step is kept."""
     written = project.path / "summary.md"
     written.write_text("before\n")
@@ -46,7 +48,7 @@ def test_github_and_gitlab_get_each_run_once(project: Project, workers: tuple[st
         "GITHUB_STEP_SUMMARY": str(written),
         "GITHUB_WORKSPACE": str(project.path.parent),
     }
-    done = project.run(*workers, "--load-gitlab-metrics", "public/metrics.txt", "loads")
+    done = project.run(workers, "--load-gitlab-metrics", "public/metrics.txt", "loads")
     assert done.ret == 1, done.out
     text = written.read_text()
     assert text.startswith("before\n## Load tests: 1 no data, 2 missed, 1 met\n"), text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from .projects import Finished, Project, fresh
+from .projects import ALONE_OR_TWO, Finished, Project, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -229,7 +229,7 @@ def error(finished: Finished, test: str) -> str:
     return f"{found.get('message')}{found.text}"
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n3"])
+@pytest.mark.parametrize("workers", [ALONE_OR_TWO[0], "-n3"])
 def test_a_service_is_started_once_for_all_workers(
     sessions: Callable[[str], Session], workers: str
 ) -> None:
@@ -251,7 +251,7 @@ def test_a_service_is_started_once_for_all_workers(
     assert small.survivors() == []
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_service_that_does_not_start_is_an_error_that_says_why(
     sessions: Callable[[str], Session], workers: str
 ) -> None:
@@ -267,7 +267,7 @@ def test_a_service_that_does_not_start_is_an_error_that_says_why(
     assert broken & tests == {"test_silent", "test_gone"}
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_service_that_ends_while_load_runs_is_in_the_results(
     sessions: Callable[[str], Session], workers: str
 ) -> None:
@@ -314,7 +314,7 @@ def test_body_again(load, service):
 )
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_rerun_starts_its_service_again(small: Project, workers: str) -> None:
     """After a fixture that failed before the load, and after a body that failed."""
     small.write("test_it.py", AGAIN)
@@ -383,7 +383,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_session_that_is_killed_or_interrupted_leaves_no_service(
     small: Project, workers: str, number: signal.Signals
 ) -> None:

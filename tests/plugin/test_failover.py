@@ -91,6 +91,7 @@ def test_a_backup_takes_over_and_the_first_broker_takes_over_again(project: Proj
     )
 
 
+@pytest.mark.slow
 def test_the_backup_takes_over_with_tls_on_two_workers(project: Project) -> None:
     """The backup has the same keys: clients check the certificate and show their own at both. No key is left behind."""
     project.write("profiles/pair.yaml", PAIR + "target: {security: {tls: true, auth: tls}}\n")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .projects import ALONE_OR_TWO
+
 if TYPE_CHECKING:
     from .projects import Finished, Project
 
@@ -116,7 +118,7 @@ def tags(run: Finished) -> dict[str, str]:
     return {str(name): " ".join(of_test) for name, of_test in found.items()}
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_marked_test_whose_load_is_another_fixture_is_an_error(
     project: Project, workers: str
 ) -> None:
@@ -138,7 +140,7 @@ def test_a_marked_test_whose_load_is_another_fixture_is_an_error(
     assert "is marked load but drove no load: its `load` is a parameter of `parametrize`" in run.out
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_broken_run_is_an_error_under_xfail_too(project: Project, workers: str) -> None:
     """Unless the mark names the exception: xfail expects a missed objective, not missing data."""
     project.profile(
@@ -153,7 +155,7 @@ def test_a_broken_run_is_an_error_under_xfail_too(project: Project, workers: str
     assert (run.ret, run.outcomes) == (1, {"error": 3, "xfailed": 2})
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_a_fixture_that_catches_the_error_of_a_broken_run_hides_it_from_nobody(
     project: Project, workers: str
 ) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from .projects import ALONE_OR_TWO
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -76,13 +78,13 @@ def value(samples: list[Sample], name: str, **labels: str) -> float:
     return float(found[0]) if found else 0.0
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
+def test_metrics_show_the_load_while_it_runs(project: Project, workers: str) -> None:
     """Counters grow, the histogram has the received messages, and a run that has ended has an outcome."""
     project.profile("steady", rate=400, duration="5s", slo="{throughput: 1%, sent: 1%}")
     project.write("test_it.py", TESTS)
     port = free_port()
-    process = project.start(*workers, "--load-metrics", str(port), "--load-scale", "0.5")
+    process = project.start(workers, "--load-metrics", str(port), "--load-scale", "0.5")
     first = {
         "test": "test_it.py::test_first",
         "profile": "steady",
@@ -92,7 +94,7 @@ def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[st
     early = until(
         port, lambda found: value(found, "loadtest_messages_total", count="received", **first) > 0
     )
-    assert value(early, "loadtest_workers", **first) == (2 if workers else 1)
+    assert value(early, "loadtest_workers", **first) == (2 if workers == "-n2" else 1)
     assert value(early, "loadtest_phase_duration_seconds", **first) == 5
     assert not [one for one in early if one.name == "loadtest_outcome"]
     assert [one.labels["scale"] for one in early if one.name == "loadtest_run_info"] == [
@@ -126,8 +128,8 @@ def test_metrics_show_the_load_while_it_runs(project: Project, workers: tuple[st
     assert scrape(port) == []
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
-def test_a_port_in_use_is_a_usage_error(project: Project, workers: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
+def test_a_port_in_use_is_a_usage_error(project: Project, workers: str) -> None:
     """Before any broker is started."""
     project.profile("steady")
     project.write("test_it.py", TESTS)
@@ -135,7 +137,7 @@ def test_a_port_in_use_is_a_usage_error(project: Project, workers: tuple[str, ..
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = project.run(*workers, "--load-metrics", f"127.0.0.1:{port}")
+        done = project.run(workers, "--load-metrics", f"127.0.0.1:{port}")
     assert done.ret == pytest.ExitCode.USAGE_ERROR, done.out
     assert (
         f"--load-metrics 127.0.0.1:{port}: Address already in use; choose another port" in done.out

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.results import Page
 
+from .projects import ALONE_OR_TWO
+
 if TYPE_CHECKING:
     from .projects import Project
 
@@ -169,7 +171,7 @@ def test_met(load):
 """
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2"])
+@pytest.mark.parametrize("workers", ALONE_OR_TWO)
 def test_results_that_are_deleted_during_the_session_leave_their_verdict(
     project: Project, workers: str
 ) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .projects import INI, NO_REPORTERS
+from .projects import ALONE_OR_TWO, INI, NO_REPORTERS
 
 if TYPE_CHECKING:
     from .projects import Finished, Project
@@ -247,7 +247,7 @@ def watched(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("workers", ["-n0", "-n2", pytest.param("-n3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [*ALONE_OR_TWO, pytest.param("-n3", marks=pytest.mark.slow)])
 def test_every_reporter_has_one_result_of_each_load_test(watched: Project, workers: str) -> None:
     """With pytest's outcome, and in Allure with the duration of the load; fixtures work on every worker."""
     tests = SESSIONS[workers]

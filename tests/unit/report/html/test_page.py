@@ -286,6 +286,7 @@ def of_a_day() -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_a_day_of_a_thousand_topics_fits_in_3_mb() -> None:
     """Every chart has few enough points, and the true extremes."""
     made = of_a_day()
