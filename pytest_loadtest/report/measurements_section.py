@@ -309,6 +309,11 @@ class MeasurementsSection:
         """The number of deliveries due for each message."""
         return self.subscriptions * self.outputs
 
+    @property
+    def others_send(self) -> bool:
+        """True if the run only consumes, so that nothing is known of what should have come."""
+        return self.subscriptions > 0 and self.counts["duplicates"] is None
+
     def count(self, key: str) -> int:
         """Return a count that every run has: one that is not optional in the catalogue."""
         value = self.counts[key]

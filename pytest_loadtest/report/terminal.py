@@ -380,7 +380,7 @@ def _messages(measured: MeasurementsSection, checked: str) -> Iterable[str]:
         yield "  in         not applicable: nothing subscribes in this run"
         yield from _silent(measured)
         return
-    if counts["duplicates"] is None:
+    if measured.others_send:
         yield f"  in         {_listed(counts, ('received',))}; the rest is unknown: others send"
         return
     due = f"{exact(measured.count('acked') * measured.fan_out)} due"

@@ -164,7 +164,7 @@ def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:
     deliveries = None
     if not measured.subscriptions:
         caption += "; nothing subscribes in this run"
-    elif measured.counts["duplicates"] is None:
+    elif measured.others_send:
         caption += "; others send"
     else:
         deliveries = measured.count("acked") * measured.fan_out

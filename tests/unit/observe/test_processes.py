@@ -78,8 +78,8 @@ def test_a_sleeping_process_needs_no_core_and_a_stopped_one_is_detected() -> Non
     with running(SLEEP) as pid:
         source = ProcessSource("broker", lambda: (pid,), broker=True)
         source.read(time.monotonic_ns())
-        found = sampled(source, lambda found: "broker.cpu" in found)
-        assert found["broker.busiestWanted"] < 0.9
+        # On a busy machine it may not sleep yet.
+        found = sampled(source, lambda found: found.get("broker.busiestWanted", 1) < 0.9)
         assert found["broker.stopped"] == 0
         os.kill(pid, signal.SIGSTOP)
         sampled(source, lambda found: found["broker.stopped"] == 1)
