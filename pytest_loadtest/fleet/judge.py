@@ -40,7 +40,7 @@ from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
 from pytest_loadtest.verdict.changes import with_findings
 from pytest_loadtest.verdict.early import evaluate_ended, lost_target
-from pytest_loadtest.verdict.tolerance import tolerances
+from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,9 @@ def conclude_run(
     )
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
-    results, findings = compare_with_baseline(results, _gates(profile, results), earlier)
+    # A run that was aborted is missed, and no shorter run is comparable.
+    gates = () if run.aborted else _gates(profile, results)
+    results, findings = compare_with_baseline(results, gates, earlier)
     verdict = with_findings(verdict, findings)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
@@ -132,7 +134,10 @@ def conclude_run(
         if stage_measurements is None:
             parts.append(without_measurements(profile.name, name, judged, run.scale))
         else:
-            parts.append(finished(name=name, observed=stage_measurements, verdict=judged))
+            bounds = joint_tolerances((found.objective for found in judged.findings), allowed)
+            parts.append(
+                finished(name=name, observed=stage_measurements, verdict=judged, tolerances=bounds)
+            )
     load = finished(
         observed=measurements,
         verdict=verdict,
@@ -204,11 +209,14 @@ def _of_search(verdict: slo.Verdict, found: Peak | PeakSection | None) -> slo.Ve
     """Return the verdict on a search.
 
     Without a peak, the target missed, or the generator was the limit, whatever its last step was.
-    With a peak, the verdict on its step stays.
+    The target also missed if a rate held, and none for the longer time of a confirmation. With a
+    peak, the verdict on its step stays.
 
     :param verdict: on the last step. :param found: the search; None if there was none.
     """
-    if found is None or found.rate is not None:
+    if found is None:
+        return verdict
+    if found.rate is not None and (found.confirmed or found.limit != "target"):
         return verdict
     if found.limit == "generator" and verdict.outcome in (slo.Outcome.MET, slo.Outcome.MISSED):
         limited = [step for step in found.steps if step.outcome is slo.Outcome.GENERATOR_LIMITED]

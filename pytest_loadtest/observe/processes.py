@@ -7,10 +7,8 @@ all the time is saturated, also if other programs of a busy machine got the core
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +39,7 @@ class ProcessSource:
         self._processes: list[psutil.Process] = []
         self._before: dict[str, float] = {}
         self._threads: dict[tuple[int, str], tuple[float, float]] = {}
+        self._of_ended = 0.0
         self._at = self._samples = 0
         self.used = 0.0
         self.missing: list[str] = []
@@ -116,16 +115,22 @@ class ProcessSource:
             limit = memory_limit(main.pid)
             if limit is not None:
                 sample["memoryLimit"] = float(limit)
+        of_ended = 0.0  # CPU of children that ended, which parents have once they waited for them
+        for process in self._processes:
+            _, _, user, system, *_ = process.cpu_times()
+            of_ended += user + system
         if not new:
-            # A sum falls when a thread or a child ends, with its counters: its rate is unknown.
-            sample |= {
-                name: (total - self._before[name]) / seconds
-                for name, total in totals.items()
-                if total >= self._before.get(name, math.inf)
-            }
-            sample |= self._cores(threads, seconds)
+            for name, total in totals.items():
+                before = self._before.get(name)
+                # A sum falls when a thread or a child ends, with its counters: its rate is unknown.
+                if before is not None and total >= before:
+                    sample[name] = (total - before) / seconds
+            # A child that has ended may have begun since the last sample: its share is unknown.
+            if of_ended == self._of_ended:
+                sample |= self._cores(threads, seconds)
         self._at = now
         self._before = totals
+        self._of_ended = of_ended
         self._threads = threads
         return {f"{self._column}.{name}": value for name, value in sample.items()}
 
@@ -181,9 +186,12 @@ def worker_sources(processes: Mapping[str, int]) -> dict[str, Callable[[], Proce
 
     :param processes: process ids by worker, as in this /proc.
     """
+
+    def source(name: str, pid: int) -> Callable[[], ProcessSource]:
+        return lambda: ProcessSource(name, lambda: (pid,))
+
     return {
-        f"worker {worker}": partial(ProcessSource, f"worker {worker}", partial(tuple, (pid,)))
-        for worker, pid in processes.items()
+        f"worker {worker}": source(f"worker {worker}", pid) for worker, pid in processes.items()
     }
 
 

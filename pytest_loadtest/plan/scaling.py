@@ -102,7 +102,7 @@ def at(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, f
 
     Without messages there are fewer connections. A broadcast has fewer subscribers, but at least
     those of a broadcast: the rest of the factor is on its rate. Other profiles list what is
-    scalable, and their rate changes too.
+    scalable, and their rate changes too, unless others send it.
     """
     if profile.connects_only:
         return fewer_connections(unscaled, factor), 1.0
@@ -110,7 +110,8 @@ def at(profile: Profile, unscaled: Topology, factor: float) -> tuple[Topology, f
         subscribers = unscaled.subscriptions * factor
         topology = replace(unscaled, subscriptions=max(round(subscribers), WIDTH))
         return topology, min(subscribers / WIDTH, 1.0)
-    return scaled_topology(unscaled, profile.scalable, factor), factor
+    topology = scaled_topology(unscaled, profile.scalable, factor)
+    return topology, 1.0 if profile.consumer_only else factor
 
 
 def fewer_connections(topology: Topology, factor: float) -> Topology:

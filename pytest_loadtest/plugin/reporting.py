@@ -80,7 +80,8 @@ def write_report(config: pytest.Config, controller: RunController) -> str:
     if not controller.documents:
         return ""
     # A test may have changed the current folder.
-    file = config.invocation_params.dir / (config.option.load_html or controller.folder / FILE)
+    path = config.invocation_params.dir / (config.option.load_html or controller.folder / FILE)
+    file = Path(os.path.normpath(path))
     try:
         from pytest_loadtest.fleet.options import Options
         from pytest_loadtest.report.html import page

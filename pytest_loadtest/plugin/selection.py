@@ -56,12 +56,16 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect tests marked soak, unless ``-m`` names the mark or their node id was given."""
     if "soak" in config.option.markexpr:
         return
-    named = [arg.rpartition("/")[2] for arg in config.args if "::" in arg]
+    named = []
+    for arg in config.args:
+        file, separator, test = arg.partition("::")
+        if separator:
+            named.append(f"{Path(file).name}::{test}")
 
     def is_deselected(item: pytest.Item) -> bool:
         return item.get_closest_marker("soak") is not None and not any(
             # A node id names a test, all of its parameters, or a class.
-            re.search(rf"{re.escape(node)}($|\[|::)", item.nodeid)
+            re.search(rf"(^|/){re.escape(node)}($|\[|::)", item.nodeid)
             for node in named
         )
 
@@ -211,7 +215,10 @@ def load_profile(
     driver_file = config.option.load_driver
     if driver_file is not None:
         for key in (*options, *(combination or ())):
-            if "driver" in key.split("."):
+            keys = key.split(".")
+            if keys[0] == "workloads":
+                keys = keys[2:]  # its name, too
+            if keys[:1] == ["driver"]:
                 raise UsageError(
                     f"{key} (--load-set, or a matrix) together with --load-driver: that file has"
                     " the whole section; write the key there, or leave --load-driver out"

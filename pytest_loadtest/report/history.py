@@ -133,9 +133,15 @@ def read_history(path: Path) -> tuple[list[Line], int]:
         texts = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    lines = list(map(_line, filter(str.strip, texts)))
-    valid = list(filter(None, lines))
-    return valid, len(lines) - len(valid)
+    lines = []
+    invalid = 0
+    for text in filter(str.strip, texts):
+        line = _line(text)
+        if line is None:
+            invalid += 1
+        else:
+            lines.append(line)
+    return lines, invalid
 
 
 def _line(text: str) -> Line | None:

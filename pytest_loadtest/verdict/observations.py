@@ -5,8 +5,7 @@ the run did not measure is unknown, and an unknown value is never a number. Perc
 messages that never came, too, and need ten samples beyond them.
 
 :mod:`~pytest_loadtest.verdict.slo` calls it in the controller's thread that judges a run, and in
-the command ``aggregate``; reports use it to write the same numbers for metrics without an
-objective.
+the command ``aggregate``; reports use it for metrics without an objective.
 """
 
 from __future__ import annotations
@@ -574,9 +573,7 @@ def uneven_clocks(metric: str, measurements: Measurements) -> str:
 
 
 def clock_error(metric: str, measurements: Measurements) -> int:
-    """Return the bound on the error of a latency by the clocks of several hosts, ns; 0 if one clock
-    stamps both of its ends.
-    """
+    """Return the bound on a latency's error by the clocks of several hosts, ns; 0 on one clock."""
     if metric in ONE_CLOCK:
         return 0
     return measurements.clock_error_of(2 if metric in TWO_CLOCKS else 1)
@@ -585,13 +582,16 @@ def clock_error(metric: str, measurements: Measurements) -> int:
 def clock_doubt(objective: Objective, value: float, measurements: Measurements) -> str:
     """Explain why the clocks of several hosts leave open whether a bound is met; else ''.
 
-    :param value: ns; infinite for messages that never came, which no clock makes earlier.
+    :param value: ns; infinite for messages that never came.
     """
     if objective.metric in IN_TIME:
         return uneven_clocks(objective.metric, measurements)
     if objective.metric not in KINDS or math.isinf(value):
         return ""
     error = clock_error(objective.metric, measurements)
+    lateness = measurements.latencies.get("lateness")
+    if objective.metric == "earliness" and not value and lateness is not None:
+        value = -lateness.minimum  # of the earliest, which was late
     for bound in (objective.minimum, objective.maximum):
         if bound is not None and abs(value - bound) < error:
             observed = format_duration(round(value))

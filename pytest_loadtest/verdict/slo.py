@@ -276,7 +276,7 @@ def _lagging(
     """Return the evidence that consumers did not take what they had.
 
     A target that waits for them delivered late, so it counts only if a metric missed its bound that
-    receive lag can make worse. A percentile among messages that never came is no such miss.
+    receive lag can make worse. A percentile among messages that never came is no such miss, nor is such a window.
     """
     lag = measurements.latencies.get("receive_lag")
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
@@ -284,7 +284,9 @@ def _lagging(
     missed = {
         finding.objective.metric
         for finding in findings
-        if finding.outcome is Outcome.MISSED and finding.observed != math.inf
+        if finding.outcome is Outcome.MISSED
+        for part in finding.windows or (finding,)
+        if part.outcome is Outcome.MISSED and part.observed != math.inf
     }
     if missed.isdisjoint(LENGTHENED[Own.RECEIVE_LAG]):
         return []

@@ -26,8 +26,9 @@ from pytest_loadtest.report.document import dumps, parse_document, results_schem
 
 VALIDATOR = jsonschema.Draft202012Validator(results_schema())
 TIMEOUT = 280  # s; a run that hangs ends here
-ALONE_OR_TWO = (pytest.param("-n0", marks=pytest.mark.slow), "-n2")
-"""Options for a session without workers, as a slow test, and for one with two: most sessions of other tests have no workers."""
+ALONE = pytest.param("-n0", marks=pytest.mark.slow)
+"""The option of a session without workers, in a slow test: most sessions of other tests have none."""
+ALONE_OR_TWO = (ALONE, "-n2")
 NO_REPORTERS = "    -p no:allure_pytest -p no:html -p no:html_fixtures -p no:metadata -p no:pytest_jsonreport -p no:asyncio\n"
 VERBOSE = "    -v\n"  # the complete summary; without a terminal this option is unknown
 INI = f"""\

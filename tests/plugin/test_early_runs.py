@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from .projects import ALONE_OR_TWO, Finished, Project, fresh
+from .projects import ALONE, ALONE_OR_TWO, Finished, Project, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -229,7 +229,7 @@ def error(finished: Finished, test: str) -> str:
     return f"{found.get('message')}{found.text}"
 
 
-@pytest.mark.parametrize("workers", [ALONE_OR_TWO[0], "-n3"])
+@pytest.mark.parametrize("workers", [ALONE, "-n3"])
 def test_a_service_is_started_once_for_all_workers(
     sessions: Callable[[str], Session], workers: str
 ) -> None:

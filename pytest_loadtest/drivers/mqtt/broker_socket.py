@@ -314,7 +314,7 @@ class BrokerSocket:
             self.closed = True
             self.write()
             # close() does not unregister a descriptor of which a forked process has a duplicate.
-            if self.epoll is not None:
+            if self.epoll is not None and not self.epoll.closed:
                 self.epoll.unregister(self._socket)
             self._socket.close()
 

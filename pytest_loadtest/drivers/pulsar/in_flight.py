@@ -55,7 +55,7 @@ class InFlight:
     def beyond(self, stream: Column, part: Column, size: Column) -> Column:
         """Return the positions, ascending, of the messages that cannot be sent now.
 
-        For each stream, all from one message on, unless only those without room fail.
+        With ``in_order``: for each stream, all from one message on.
         """
         refused = _NONE
         # Fast path, taken by nearly every burst: even if all messages in
@@ -64,7 +64,7 @@ class InFlight:
             refused = positions_without_room(part, self._room)
             # A message that waits for one partition holds back the later ones of its stream, which
             # keeps the stream's order.
-            if len(refused) and self._in_order:
+            if len(refused) and self._in_order and self._partitions > 1:
                 self._first[:] = len(stream)
                 np.minimum.at(self._first, stream[refused], refused)
                 refused = np.flatnonzero(np.arange(len(stream)) >= self._first[stream])

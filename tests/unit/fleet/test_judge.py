@@ -11,13 +11,16 @@ from builders.measured_runs import LEAST, findings, samples
 from builders.measurements import made as measured
 from builders.telemetry import made_telemetry
 
+from pytest_loadtest import ms
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.fleet import observing
 from pytest_loadtest.fleet.judge import combine_workloads, conclude_run, read_results
 from pytest_loadtest.fleet.messages import RunResult
 from pytest_loadtest.metrics.strays import Stray
 from pytest_loadtest.observe.telemetry import COUNTERS, Telemetry
+from pytest_loadtest.report.baseline import Baseline
 from pytest_loadtest.results.load import Load, SloMissed
+from pytest_loadtest.schedule.changes import Aborted
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.verdict.slo import Outcome, Verdict
 
@@ -237,6 +240,43 @@ def test_a_search_without_a_peak_is_missed_unless_the_generator_was_its_limit(
 
 
 @pytest.mark.parametrize(
+    ("limit", "confirmed", "outcome"),
+    [
+        ("target", True, Outcome.MET),
+        ("target", False, Outcome.MISSED),
+        ("generator", False, Outcome.MET),
+    ],
+)
+def test_a_rate_that_no_confirmation_held_is_missed(
+    limit: Limit, confirmed: bool, outcome: Outcome, tmp_path: Path
+) -> None:
+    """A target with credit for bursts holds a rate for some seconds."""
+    profile = profiles.loads(f"{LEAST}slo: {{loss: 0}}\n", "p.yaml")
+    peak = replace(PEAK, limit=limit, confirmed=confirmed)
+    result, _ = conclude_run(samples(profile, tmp_path), peak=peak)
+    assert result.load.verdict.outcome is outcome
+    if outcome is Outcome.MISSED:
+        with pytest.raises(SloMissed, match="no rate holds all objectives in a confirmation"):
+            result.load.assert_slo()
+
+
+@pytest.mark.parametrize(("whole", "own", "never"), [("5%", 0, True), (0, "5%", False)])
+def test_the_largest_latency_of_a_stage_is_that_of_its_own_bounds(
+    whole: object, own: object, never: bool, tmp_path: Path
+) -> None:
+    stages = f"stages: [{{name: only, duration: 10s, rate: 10000, slo: {{loss: {own}}}}}]\n"
+    text = LEAST.replace("producerRate: 10000\n", "").replace("testDuration: 10s\n", "")
+    profile = profiles.loads(f"{text}{stages}slo: {{loss: {whole}}}\n", "p.yaml")
+    made = samples(profile, tmp_path, counts={"lost": 2000, "received": 98_000})
+    result, document = conclude_run(replace(made, stages=(("only", made.measurements),)))
+    stage = result.load.stage("only")
+    assert (stage.end_to_end.max > ms(1000)) is never
+    (entry,) = document.stages
+    assert entry.measurements is not None
+    assert (entry.measurements.latencies["endToEnd"].maximum is None) is never
+
+
+@pytest.mark.parametrize(
     ("scales", "scale"),
     [
         ((None, None), None),
@@ -275,6 +315,17 @@ def test_only_the_step_with_the_answer_of_a_search_is_compared_with_a_baseline(
     _, again = conclude_run(found, before=document)
     for judged in (document, again):
         assert any("regression of" in note for note in judged.notes) == shown
+
+
+def test_an_aborted_run_is_missed_and_compared_with_no_baseline(tmp_path: Path) -> None:
+    """It is shorter than every run that was not aborted."""
+    text = f"{LEAST}slo: {{loss: 0, regression: {{endToEndLatency.p50: 5%}}}}\n"
+    made = samples(profiles.loads(text, "p.yaml"), tmp_path)
+    _, whole = conclude_run(made)
+    reason = Aborted(reason="failed 2 % > 1 %")
+    aborted = replace(made, run=replace(made.run, duration=2 * SECOND, aborted=reason))
+    result, _ = conclude_run(aborted, baseline=Baseline(find=lambda _: whole))
+    assert result.load.outcome is Outcome.MISSED
 
 
 def test_a_search_without_a_peak_that_is_judged_again_states_its_bottleneck_once(

@@ -105,7 +105,22 @@ def test_children_that_end_cost_no_sample() -> None:
         source.read(time.monotonic_ns())
         for _ in range(12):  # the children are searched for once more
             time.sleep(0.1)
-            assert "service orders.cpu" in source.read(time.monotonic_ns())
+            assert "service orders.stopped" in source.read(time.monotonic_ns())
+
+
+def test_what_children_that_ended_used_is_unknown() -> None:
+    """The service's own use is no measure of them: it sleeps while they work."""
+    work = "import time\nwhile time.thread_time() < 0.1: pass"
+    commands = f"import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', {work!r}]); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", commands], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        source = ProcessSource("service orders", lambda: (process.pid,), broker=True)
+        for _ in range(3):
+            process.stdout.readline()  # one more has ended
+            sample = source.read(time.monotonic_ns())
+            assert sample["service orders.memory"] > 0
+            assert "service orders.cpu" not in sample
+        process.kill()
 
 
 def test_what_a_child_that_ended_had_written_does_not_hide_other_writes(tmp_path: Path) -> None:

@@ -155,6 +155,26 @@ slo: {loss: 0}
 """
 
 
+def test_what_others_send_is_not_scaled() -> None:
+    """Nor is the bound on its throughput; there are fewer consumers."""
+    text = """\
+name: others
+topic: sensors/all
+producersPerTopic: 0
+consumerPerSubscription: 20
+messageSize: 100
+testDuration: 10s
+driver: {name: mqtt}
+target: {url: "mqtt://127.0.0.1"}
+scalable: [consumers]
+slo: {throughput: 1000/s}
+"""
+    plan = made(profiles.loads(text, "p.yaml"), scale=0.1)
+    assert plan.scale is not None
+    assert (plan.scale.rate, plan.scale.messages) == (1.0, 1.0)
+    assert plan.scale.changes == {"consumers": "20 → 2"}
+
+
 def test_a_broadcast_has_fewer_subscribers_at_the_same_rate() -> None:
     """Its load is its deliveries: rate, topics and producers stay.
 

@@ -208,6 +208,8 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
         (["-m", "soak"], ["test_soak", "test_other"]),  # pytest's own -m does the rest
         (["test_x.py::test_soak"], ["test_soak", "test_other"]),
         ([".", "test_x.py::test_so"], ["test_other"]),
+        ([".", "x.py::test_soak"], ["test_other"]),
+        ([".", "test_y.py::test_it[test_x.py::test_soak/]"], ["test_other"]),
         (["-k", "soak"], ["test_other"]),
     ],
 )
@@ -290,6 +292,17 @@ def test_a_setting_without_effect_is_a_usage_error(
     with pytest.raises(UsageError) as error:
         load_profile(rooted.parseconfig(*options), item)
     assert text in str(error.value)
+
+
+def test_a_workload_may_have_the_name_of_the_section(rooted: pytest.Pytester) -> None:
+    (rooted.path / "other.yaml").write_text("name: loopback\n")
+    (rooted.path / "profiles" / "both.yaml").write_text(
+        f"{PROFILE}workloads: [{{name: driver}}, {{name: rider}}]\n"
+    )
+    (item,) = items(rooted, "@pytest.mark.load('both')\ndef test_it(load): ...")
+    options = ("--load-set", "workloads.driver.producerRate=20", "--load-driver", "other.yaml")
+    loaded, _ = load_profile(rooted.parseconfig(*options), item)
+    assert [workload.producer_rate for workload in loaded.workloads] == [20, 10]
 
 
 @pytest.mark.parametrize("variant", [{"driver.delay": "1ms"}, {"driver": {"name": "loopback"}}])

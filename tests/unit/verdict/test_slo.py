@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from builders.measurements import MS, Limits, made, made_bucket, spread
+from builders.measurements import MS, Limits, lateness, made, made_bucket, spread
 from builders.objectives import parse_slo
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,9 @@ from pytest_loadtest.metrics.clocks import HostTime, WithinHosts
 from pytest_loadtest.metrics.expected import WorkerEvidence
 from pytest_loadtest.metrics.full_windows import BlockedTopic, FullWindows
 from pytest_loadtest.metrics.histogram import histogram
+from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict import slo
+from pytest_loadtest.verdict.finding import Window
 from pytest_loadtest.verdict.objectives import EXACTLY_ONCE, IMPLICIT, NO_FOREIGN
 from pytest_loadtest.verdict.observations import samples_needed
 from pytest_loadtest.verdict.slo import (
@@ -283,6 +287,18 @@ def test_a_lag_does_not_explain_messages_that_never_came() -> None:
     assert never.outcome is Outcome.MISSED
     late = verdict({"endToEndLatency": {"p99": "1s", "p25": "100ms"}}, lost)
     assert late.outcome is Outcome.GENERATOR_LIMITED, "what came was late, and lag may be why"
+
+
+def test_a_window_of_which_too_much_never_came_hides_no_late_one() -> None:
+    """The worst window is the one with messages that never came; lag may be why the other is late."""
+    late = Window(start=0, end=SECOND, observed=200 * MS, samples=100, outcome=Outcome.MISSED)
+    lost = late._replace(start=SECOND, end=2 * SECOND, observed=math.inf)
+    found = finding({"endToEndLatency": {"p99": "100ms"}}, made())
+    found = replace(found, outcome=Outcome.MISSED, observed=math.inf)
+    run = made(receive_lag=spread(0, 200))
+    for windows, evidence in (((late, lost), 1), ((lost,), 0)):
+        lagging = slo._lagging([replace(found, windows=windows)], run, Limits())
+        assert len(lagging) == evidence
 
 
 def test_the_worst_of_several_workers_is_named() -> None:
@@ -844,6 +860,17 @@ def test_receive_lag_is_read_on_one_clock(holds: bool) -> None:
         clocks=(HostTime(host="h1", error=50 * MS, round_trip=MS, holds=holds),),
     )
     assert finding({"receiveLag": {"max": "21ms"}}, run).outcome is Outcome.MET
+
+
+@pytest.mark.parametrize(("earliest", "outcome"), [(5, Outcome.MET), (0.02, Outcome.NO_DATA)])
+def test_what_came_late_beyond_the_error_of_the_clocks_was_not_early(
+    earliest: float, outcome: Outcome
+) -> None:
+    """Its earliness is 0, which is the bound."""
+    values = np.linspace(earliest * MS, 20 * MS, 100_000).astype(np.int64)
+    clocks = (HostTime(host="h1", error=50_000, round_trip=MS, holds=True),)
+    run = made(lateness=lateness(values), clocks=clocks)
+    assert finding({"earliness": {"max": "0ms"}}, run).outcome is outcome
 
 
 WITHIN = WithinHosts(deliveries=100_000, complete=True)

@@ -72,7 +72,7 @@ class PulsarProducers:
         self._clock = context.clock
         self._sizes = context.pool.sizes.astype(np.int64)
         self._blocks: bool = context.settings.block_if_queue_full
-        self._in_flight = InFlight(len(streams), 1, window, memory, in_order=False)
+        self._in_flight = InFlight(len(streams), 1, window, memory, in_order=self._blocks)
         # Filled by the client's threads, emptied by the engine's: a
         # deque needs no lock for append and popleft.
         self._answers: deque[Answer] = deque()

@@ -77,8 +77,8 @@ def test_the_result_is_that_of_counting_one_by_one(
 ) -> None:
     """In bursts and answers of any sequence: refused positions, idle times and busy places."""
     real, naive, now = (
-        InFlight(STREAMS, PARTITIONS, window, memory, in_order=True),
-        Naive(window, memory),
+        InFlight(STREAMS, PARTITIONS, window, memory, in_order=in_order),
+        Naive(window, memory, in_order),
         0,
     )
     for burst, answers in steps:
