@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_loadtest import profile as profiles
@@ -43,10 +42,11 @@ from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_loadtest.fleet.measured_run import MeasuredRun
+    from pytest_loadtest.fleet.stage_verdicts import JudgedStage
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.pipeline.run_file import RunFile
     from pytest_loadtest.profile import Profile
@@ -120,29 +120,21 @@ def conclude_run(
     )
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
-    # A run that was aborted is missed, and no shorter run is comparable.
-    gates = () if run.aborted else _gates(profile, results)
+    gates = _gates(profile, results, run)
     results, findings = compare_with_baseline(results, gates, earlier)
     verdict = with_findings(verdict, findings)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)
 
-    finished = partial(Load, profile_name=profile.name, scale=run.scale, tolerances=allowed)
-    parts = []
-    for name, judged, stage_measurements in stages:
-        if stage_measurements is None:
-            parts.append(without_measurements(profile.name, name, judged, run.scale))
-        else:
-            bounds = joint_tolerances((found.objective for found in judged.findings), allowed)
-            parts.append(
-                finished(name=name, observed=stage_measurements, verdict=judged, tolerances=bounds)
-            )
-    load = finished(
+    load = Load(
+        profile_name=profile.name,
+        scale=run.scale,
+        tolerances=allowed,
         observed=measurements,
         verdict=verdict,
         name=run.workload or "",
-        stages=tuple(parts),
+        stages=tuple(_stage_results(stages, allowed, profile.name, run.scale)),
         peak=peak,
         backlog=built,
         files=samples.files,
@@ -151,10 +143,34 @@ def conclude_run(
     return RunResult(load=load, properties=tuple(junit.junit_properties(results))), results
 
 
-def _gates(profile: Profile, results: RunDocument) -> Sequence[Objective]:
-    """Return the bounds on regression; none for a step of a search, which is compared whole."""
+def _stage_results(
+    stages: Sequence[JudgedStage], allowed: Sequence[Objective], profile: str, scale: float | None
+) -> Iterator[Load]:
+    """Yield the result of each stage, with its own bounds on messages that never come."""
+    for name, verdict, measurements in stages:
+        if measurements is None:
+            yield without_measurements(profile, name, verdict, scale)
+        else:
+            yield Load(
+                profile_name=profile,
+                scale=scale,
+                tolerances=joint_tolerances(
+                    (found.objective for found in verdict.findings), allowed
+                ),
+                name=name,
+                observed=measurements,
+                verdict=verdict,
+            )
+
+
+def _gates(profile: Profile, results: RunDocument, run: RunFile) -> Sequence[Objective]:
+    """Return the bounds on regression.
+
+    None for a step of a search, which is compared whole, and for a run that was aborted: it is
+    missed, and shorter than its baseline.
+    """
     is_step = profile.peak_search and results.peak is None
-    return () if is_step else profile.slo.gates
+    return () if is_step or run.aborted else profile.slo.gates
 
 
 def _whole_verdict(
