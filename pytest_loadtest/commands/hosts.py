@@ -149,7 +149,7 @@ def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> HostRow:
     request = replace(probe, sources=())
     if probe.settings.kind.clients[probe.client].source_addresses:
         request = replace(probe, sources=entry.source_addresses)
-    command = host_command(entry.command, entry.python, entry.directory, "bandwidth")
+    command = host_command(entry, "bandwidth")
     try:
         done = subprocess.run(
             command,
@@ -265,7 +265,7 @@ def measure_clock(entry: HostEntry) -> ClockFit:
 
     :raises ValueError: the host does not answer with a time.
     """
-    command = host_command(entry.command, entry.python, entry.directory, "clock")
+    command = host_command(entry, "clock")
     exchanges = []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -292,7 +292,7 @@ def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str) -> str:
     """
     if not endpoints:
         return ""
-    command = host_command(entry.command, entry.python, entry.directory, "reach")
+    command = host_command(entry, "reach")
     addresses = "".join(f"{endpoint} {source}\n" for endpoint in endpoints)
     timeout = PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints)
     try:

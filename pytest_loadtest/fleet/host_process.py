@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_loadtest.profile.hosts import HostEntry
+
 REACH_TIMEOUT = 5  # s to connect to an address
 MODULE = "pytest_loadtest.fleet.host_process"
 NEEDED = ("pytest", "xdist", "numpy", "pyarrow", "pydantic", "yaml", "psutil")
@@ -55,40 +57,32 @@ def decode(word: str) -> Any:
     return json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))
 
 
-def connect_command(command: str, python: str, directory: str | None) -> str:
-    """Return the command line, as a shell would read it, that starts a worker on a host.
-
-    :param command: prefix that runs a program there.
-    :param python: its Python.
-    :param directory: where tests run there.
-    """
+def connect_command(entry: HostEntry) -> str:
+    """Return the command line, as a shell would read it, that starts a worker on a host."""
     return shlex.join(
         [
             sys.executable,
             "-m",
             MODULE,
             "connect",
-            encode(host_command(command, python, directory, "serve")),
+            encode(host_command(entry, "serve")),
         ]
     )
 
 
-def host_command(
-    command: str, python: str, directory: str | None, role: str, sources: Sequence[str] = ()
-) -> list[str]:
+def host_command(entry: HostEntry, role: str, sources: Sequence[str] = ()) -> list[str]:
     """Return the arguments of the process on this host that runs ``role`` on another one.
-    Parameters as of :func:`connect_command`.
 
     :param sources: addresses that ``probe`` tries to use.
     """
     return [
-        *shlex.split(command),
-        python,
+        *shlex.split(entry.command),
+        entry.python,
         "-u",
         "-m",
         MODULE,
         role,
-        encode({"directory": directory, "sources": list(sources)}),
+        encode({"directory": entry.directory, "sources": list(sources)}),
     ]
 
 

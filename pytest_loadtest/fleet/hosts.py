@@ -69,10 +69,7 @@ def hosts_of(option: str, folder: Path) -> tuple[HostEntry, ...]:
 
 def host_commands(entries: Iterable[HostEntry]) -> dict[str, str]:
     """Return the host on which each ``python=`` of :func:`worker_specs` starts a worker."""
-    return {
-        connect_command(entry.command, entry.python, entry.directory): entry.name
-        for entry in entries
-    }
+    return {connect_command(entry): entry.name for entry in entries}
 
 
 def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
@@ -80,9 +77,7 @@ def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
 
     :param local: number of workers on this host, the first ones.
     """
-    commands = [
-        (entry, connect_command(entry.command, entry.python, entry.directory)) for entry in entries
-    ]
+    commands = [(entry, connect_command(entry)) for entry in entries]
     remote = [
         f"popen//id={entry.name}-{number}//python={command}"
         for entry, command in commands
@@ -230,9 +225,7 @@ def differing_host(facts: HostFacts) -> str | None:
 
 def _probe(entry: HostEntry) -> HostFacts | str:
     """Return the facts of a host, or the problem with its remedy."""
-    command = host_command(
-        entry.command, entry.python, entry.directory, "probe", entry.source_addresses
-    )
+    command = host_command(entry, "probe", entry.source_addresses)
     try:
         done = subprocess.run(
             command,

@@ -143,7 +143,13 @@ class WorkerRun:
             self._clock = HostClock(line)
         for assigned in link.assignments:
             self._shares.append(WorkloadShare(assigned, self._clock))
-        _prepare(link, self._shares, lead=self._lead)
+        facts = None
+        if self._lead:
+            for driver in _drivers(self._shares):
+                driver.prepare()
+            facts = tuple(share.driver.facts() for share in self._shares)
+        # No client stays connected. The others wait until the lead has created what the run needs.
+        link.meet(TargetPrepared(facts), Continue)
 
     def _withdraw(self) -> None:
         """Give up a run whose load was not begun, and delete what was created for it.
@@ -205,19 +211,6 @@ def _quick_switches() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(interval)
-
-
-def _prepare(link: Link, shares: Sequence[WorkloadShare], *, lead: bool) -> None:
-    """Create what the run needs at its targets, and wait until the lead has done so.
-
-    No client stays connected.
-    """
-    facts = None
-    if lead:
-        for driver in _drivers(shares):
-            driver.prepare()
-        facts = tuple(share.driver.facts() for share in shares)
-    link.meet(TargetPrepared(facts), Continue)
 
 
 def _drive(link: Link, shares: Sequence[WorkloadShare], clock: Clock) -> None:

@@ -280,6 +280,17 @@ def java_command(
     return [runtime.path, "-cp", f"{jars}/*", *jvm, main]
 
 
+def new_data(folder: Path) -> str:
+    """Make the folders of a process, with no data; return what :func:`data_folder` returns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "data"
+    # A process that was killed together with its watchdog leaves its data behind.
+    remove_folder(str(data))
+    memory = data_folder(data, Path("/proc/self/mounts").read_text(encoding="utf-8"))
+    (data / "tmp").mkdir()
+    return memory
+
+
 def _launch(
     command_in: Callable[[Path, int], list[str]],
     ports: tuple[int, ...],
@@ -291,11 +302,7 @@ def _launch(
     """:param grace: s between SIGTERM and SIGKILL when it is stopped."""
     port, web_port, bookie_port = ports
     folder = request.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    # A broker that was killed together with its watchdog leaves its data behind.
-    remove_folder(str(folder / "data"))
-    memory = data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
-    (folder / "data" / "tmp").mkdir()
+    memory = new_data(folder)
     secured = secure(folder / "data" / "security", request.security)
     conf = folder / "standalone.conf"
     # The file may contain the password of the broker's own client.

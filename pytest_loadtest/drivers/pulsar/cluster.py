@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.brokers import java
 from pytest_loadtest.brokers.base import SERVING, Broker, BrokerFacts, BrokerRequest, described
 from pytest_loadtest.brokers.cluster import ClusterNode, StartedCluster
-from pytest_loadtest.brokers.process import Child, data_folder
+from pytest_loadtest.brokers.process import Child
 from pytest_loadtest.brokers.starting import (
-    ATTEMPTS,
     POLL,
-    PortTakenError,
     Progress,
-    free_ports,
     listens,
+    on_free_ports,
     wait_ready,
 )
 from pytest_loadtest.brokers.watchdog import remove_folder
@@ -39,6 +37,7 @@ from pytest_loadtest.drivers.pulsar.broker import (
     bookie_facts,
     configuration,
     java_command,
+    new_data,
     port_lines,
     properties,
     pulsar_jars,
@@ -116,13 +115,10 @@ def start_cluster(request: BrokerRequest, progress: Progress) -> StartedCluster:
     runtime = java.require("Pulsar")
     version = request.version or PULSAR.version
     jars = pulsar_jars(version).resolve(version, progress)
-    count = 1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING]
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return _Launch(runtime, jars, version, request, free_ports(count), progress).run()
-        except PortTakenError:
-            continue
-    return _Launch(runtime, jars, version, request, free_ports(count), progress).run()
+    return on_free_ports(
+        1 + request.nodes[BOOKIE] + 2 * request.nodes[SERVING],
+        lambda ports: _Launch(runtime, jars, version, request, ports, progress).run(),
+    )
 
 
 class _Launch:
@@ -185,11 +181,7 @@ class _Launch:
     ) -> Child:
         """Start a process. :param command: (folder, file of its configuration) → command."""
         folder = self._folder / name.replace(" ", "-")
-        folder.mkdir(parents=True, exist_ok=True)
-        # Processes that were killed together with their watchdogs leave their data behind.
-        remove_folder(str(folder / "data"))
-        data_folder(folder / "data", Path("/proc/self/mounts").read_text(encoding="utf-8"))
-        (folder / "data" / "tmp").mkdir()
+        new_data(folder)
         conf = folder / "conf"
         conf.touch(mode=0o600)
         conf.write_text(text)

@@ -22,6 +22,7 @@ from pytest_loadtest.fleet.host_process import (
     host_facts,
     main,
 )
+from pytest_loadtest.profile.hosts import HostEntry
 
 JSON = st.recursive(
     st.text() | st.integers() | st.none(),
@@ -39,22 +40,30 @@ def test_a_word_survives_any_shell(document: object) -> None:
 
 def test_the_remote_command_is_the_same_after_a_second_shell() -> None:
     """``ssh`` joins its arguments with spaces and lets a shell split them again."""
-    arguments = host_command("ssh -p 2201 build1", "/opt/venv/bin/python", "/srv/load", "serve")
+    entry = HostEntry(
+        name="h1",
+        command="ssh -p 2201 build1",
+        python="/opt/venv/bin/python",
+        directory="/srv/load",
+    )
+    arguments = host_command(entry, "serve")
     assert arguments[:4] == ["ssh", "-p", "2201", "build1"]
     assert shlex.split(" ".join(arguments[4:])) == arguments[4:]
 
 
 def test_a_specification_of_execnet_holds_the_command() -> None:
     """execnet splits a specification at ``//`` and a command as a shell does."""
-    command = connect_command("ssh build1", "python3", None)
+    entry = HostEntry(name="h1", command="ssh build1")
+    command = connect_command(entry)
     assert "//" not in command
-    assert decode(shlex.split(command)[-1]) == host_command("ssh build1", "python3", None, "serve")
+    assert decode(shlex.split(command)[-1]) == host_command(entry, "serve")
 
 
 def test_a_probe_prints_the_facts(tmp_path: Path) -> None:
     """One line of JSON, in the directory of the host."""
+    entry = HostEntry(name="h1", command="env", python=sys.executable, directory=str(tmp_path))
     done = subprocess.run(
-        host_command("env", sys.executable, str(tmp_path), "probe"),
+        host_command(entry, "probe"),
         capture_output=True,
         text=True,
         check=True,
