@@ -228,10 +228,9 @@ class Admin:
                 own[field] = int(runtime[key])
         unknown = [spelling(field) for field in missing if field not in own]
         if unknown:
-            remedy = "write these keys too"
             raise UsageError(
                 f"driver.persistence: {', '.join(unknown)}: the broker does not report its own"
-                f" settings: {remedy}"
+                " settings: write these keys too"
             )
         return persistence.model_copy(update=own)
 
@@ -256,8 +255,7 @@ class Admin:
     def _mark_delete_rate(self) -> float:
         # The policy has this rate too, and cannot leave it out:
         # the broker's own one stays in force.
-        default = self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE)
-        return float(default)
+        return float(self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE))
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""
@@ -319,9 +317,8 @@ class Admin:
 
         A missing one is no error.
         """
-        path = f"namespaces/{namespace}"
         try:
-            self._request("DELETE", f"{path}?force=true")
+            self._request("DELETE", f"namespaces/{namespace}?force=true")
         except RefusedError as refused:
             if refused.status == _GONE:
                 return

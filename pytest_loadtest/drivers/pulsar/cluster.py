@@ -290,11 +290,12 @@ class _Launch:
     @property
     def _settings(self) -> dict[str, str]:
         copies = str(min(len(self._bookies), COPIES))
-        sizes = dict.fromkeys(
-            ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum"), copies
-        )
-        quorum = {"managedLedgerDefaultAckQuorum": str(min(len(self._bookies), ACKS))}
-        return BASE | CLUSTER | sizes | quorum | dict(self._request.settings)
+        quorums = {
+            "managedLedgerDefaultEnsembleSize": copies,
+            "managedLedgerDefaultWriteQuorum": copies,
+            "managedLedgerDefaultAckQuorum": str(min(len(self._bookies), ACKS)),
+        }
+        return BASE | CLUSTER | quorums | dict(self._request.settings)
 
     def _facts(self) -> BrokerFacts:
         admin = self._admin(*self._webs)
