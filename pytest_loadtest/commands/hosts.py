@@ -138,8 +138,9 @@ def bandwidth_request(
     client = settings.client
     if client is None:
         client = "native" if "native" in kind.clients else next(iter(kind.clients))
-    address = TargetAddress(url=target, admin_url=admin_url)
-    return BandwidthRequest(target=address, settings=settings, client=str(client))
+    return BandwidthRequest(
+        target=TargetAddress(url=target, admin_url=admin_url), settings=settings, client=str(client)
+    )
 
 
 def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> HostRow:

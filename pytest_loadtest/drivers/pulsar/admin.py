@@ -153,8 +153,9 @@ class Admin:
         :param path: below the URL itself, so also outside of ``/admin/v2``.
         """
         # Compression would cost the broker more CPU than sending the text as it is.
-        headers = self._headers | {"Accept-Encoding": "identity"}
-        return self._send(connection, "GET", path, headers=headers)
+        return self._send(
+            connection, "GET", path, headers=self._headers | {"Accept-Encoding": "identity"}
+        )
 
     def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
         """Create a namespace, and its tenant if that is missing.
