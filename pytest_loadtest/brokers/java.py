@@ -254,13 +254,12 @@ def _fetch(
 
 
 def _maven(command: list[str], staging: Path, what: str, progress: Callable[[str], None]) -> None:
-    pipe = subprocess.PIPE
     with subprocess.Popen(
         command,
         cwd=staging,
         text=True,
         stdin=subprocess.DEVNULL,
-        stdout=pipe,
+        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:
         try:

@@ -62,7 +62,6 @@ class Child:
             "--ports",
             *map(str, ports),
         ]
-        environment = {**os.environ, **(env or {})}
         with self.log.open("wb") as output:
             self._watchdog = subprocess.Popen(
                 [sys.executable, "-I", "-S", watchdog.__file__, *options, "--", *command],
@@ -70,7 +69,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 cwd=cwd or folder,
-                env=environment,
+                env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
         self._report = self._read_report()

@@ -438,8 +438,7 @@ def _aggregate(options: argparse.Namespace) -> int:
         session = host.session()  # if it cannot start, its log is kept: the error names it
         statuses = []
         for search in searches(folders):
-            outcomes = {folder: _judge(session, folder, custom) for folder in search}
-            statuses.append(_status(search, outcomes))
+            statuses.append(_status({folder: _judge(session, folder, custom) for folder in search}))
     finally:
         host.stop()
     shutil.rmtree(logs, ignore_errors=True)
@@ -478,8 +477,8 @@ def searches(folders: Sequence[Path]) -> list[list[Path]]:
     return list(groups.values())
 
 
-def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
-    """Return the exit status of a run, or of a search.
+def _status(outcomes: Mapping[Path, str]) -> int:
+    """Return the exit status of a run, or of the steps of a search.
 
     A search has that of the step with the rate that it found, as other steps may miss
     objectives.
@@ -492,10 +491,10 @@ def _status(search: Sequence[Path], outcomes: Mapping[Path, str]) -> int:
         step = read_results(folder)
         return step is not None and step.peak is not None
 
-    best = [folder for folder in search if not _STEP.fullmatch(folder.name) or has_answer(folder)]
+    best = [folder for folder in outcomes if not _STEP.fullmatch(folder.name) or has_answer(folder)]
     if not best:
         _print_line(
-            f"{search[0].parent}: NO DATA\n  no step has the rate that the search found:"
+            f"{next(iter(outcomes)).parent}: NO DATA\n  no step has the rate that the search found:"
             " it was cut short, or results.json is missing"
         )
     return max([_OUTCOMES.get(outcomes[folder], NO_DATA) for folder in best], default=NO_DATA)

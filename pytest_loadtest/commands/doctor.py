@@ -88,7 +88,7 @@ def take_inventory() -> Inventory:
         needs=tuple(needs),
         files=here.files,
         ports=here.source_ports,
-        localhost=_has_address("localhost"),
+        localhost=_has_localhost(),
         cores=here.cores,
         memory=_available_memory(),
         disk=shutil.disk_usage(_existing(java.cache_root())).free,
@@ -107,9 +107,9 @@ def own_images() -> tuple[str, ...]:
     return tuple(images)
 
 
-def _has_address(name: str) -> bool:
+def _has_localhost() -> bool:
     try:
-        return bool(socket.getaddrinfo(name, 0))
+        return bool(socket.getaddrinfo("localhost", 0))
     except OSError:
         return False
 

@@ -87,12 +87,10 @@ def check_hosts(
         endpoints = endpoints_of(target)
     entries = hosts_of(option, Path.cwd())
     answers = query_hosts(entries)
-
-    def row_of(entry: HostEntry) -> HostRow:
-        return _row(entry, answers[entry.name], target, endpoints)
-
     with ThreadPoolExecutor(len(entries)) as pool:
-        rows = list(pool.map(row_of, entries))
+        rows = list(
+            pool.map(lambda entry: _row(entry, answers[entry.name], target, endpoints), entries)
+        )
     width = max(len(entry.name) for entry in entries)
     usable = True
     for entry, facts in zip(entries, rows, strict=True):
@@ -140,19 +138,19 @@ def bandwidth_request(
     client = settings.client
     if client is None:
         client = "native" if "native" in kind.clients else next(iter(kind.clients))
-    address = TargetAddress(url=target, admin_url=admin_url)
-    return BandwidthRequest(target=address, settings=settings, client=str(client))
+    return BandwidthRequest(
+        target=TargetAddress(url=target, admin_url=admin_url), settings=settings, client=str(client)
+    )
 
 
 def _bandwidth(entry: HostEntry, probe: BandwidthRequest) -> HostRow:
     """Measure the bandwidth of a host."""
-    request = replace(probe, sources=())
+    request = probe
     if probe.settings.kind.clients[probe.client].source_addresses:
         request = replace(probe, sources=entry.source_addresses)
-    command = host_command(entry, "bandwidth")
     try:
         done = subprocess.run(
-            command,
+            host_command(entry, "bandwidth"),
             input=f"{request.encode()}\n",
             capture_output=True,
             text=True,
@@ -265,10 +263,9 @@ def measure_clock(entry: HostEntry) -> ClockFit:
 
     :raises ValueError: the host does not answer with a time.
     """
-    command = host_command(entry, "clock")
     exchanges = []
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        host_command(entry, "clock"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -292,12 +289,15 @@ def _reach(entry: HostEntry, endpoints: Sequence[Endpoint], source: str) -> str:
     """
     if not endpoints:
         return ""
-    command = host_command(entry, "reach")
     addresses = "".join(f"{endpoint} {source}\n" for endpoint in endpoints)
-    timeout = PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints)
     try:
         done = subprocess.run(
-            command, input=addresses, capture_output=True, text=True, timeout=timeout, check=True
+            host_command(entry, "reach"),
+            input=addresses,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT + REACH_TIMEOUT * len(endpoints),
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)

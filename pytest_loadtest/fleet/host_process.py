@@ -176,13 +176,12 @@ def main(arguments: list[str]) -> None:
     What xdist appends for a Python of its own (``-u -c …``) is left out.
     """
     role, word, *_ = arguments
-    if role == "connect":
-        remote = decode(word)
-        os.execvp(remote[0], remote)
-    if role == "join":
-        _join(decode(word)["socket"])
-        return
     settings = decode(word)
+    if role == "connect":
+        os.execvp(settings[0], settings)
+    if role == "join":
+        _join(settings["socket"])
+        return
     directory = settings["directory"]
     if directory is not None:
         os.chdir(directory)

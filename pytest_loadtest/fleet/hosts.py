@@ -13,7 +13,7 @@ import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.host_process import connect_command, host_command, host_facts
@@ -77,13 +77,12 @@ def worker_specs(entries: Iterable[HostEntry], local: int) -> Sequence[str]:
 
     :param local: number of workers on this host, the first ones.
     """
-    commands = [(entry, connect_command(entry)) for entry in entries]
-    remote = [
-        f"popen//id={entry.name}-{number}//python={command}"
-        for entry, command in commands
-        for number in range(1, entry.workers + 1)
-    ]
-    return ["popen"] * local + remote
+    specs = ["popen"] * local
+    for entry in entries:
+        command = connect_command(entry)
+        for number in range(1, entry.workers + 1):
+            specs.append(f"popen//id={entry.name}-{number}//python={command}")
+    return specs
 
 
 @record
@@ -131,14 +130,15 @@ def host_shares(
         here = machine_of(HostFacts(**host_facts()))
         shares.append(HostShare(name=CONTROLLER, workers=local, of=of, machine=here))
     for entry in entries:
-        share = HostShare(
-            name=entry.name,
-            workers=entry.workers,
-            of=of,
-            machine=machine_of(facts[entry.name], entry),
-            sources=entry.source_addresses,
+        shares.append(
+            HostShare(
+                name=entry.name,
+                workers=entry.workers,
+                of=of,
+                machine=machine_of(facts[entry.name], entry),
+                sources=entry.source_addresses,
+            )
         )
-        shares.append(share)
     return tuple(shares)
 
 
@@ -202,8 +202,8 @@ def differing_host(facts: HostFacts) -> str | None:
             f"its Python is {facts.python}, the controller's is {here['python']}: install the same "
             "minor version"
         )
-    if facts.package != here["package"]:
-        here_version = here["package"]
+    here_version = here["package"]
+    if facts.package != here_version:
         return (
             f"its pytest-loadtest is {facts.package}, the controller's is {here_version}: pip "
             f"install pytest-loadtest=={here_version}"
@@ -240,8 +240,7 @@ def _probe(entry: HostEntry) -> HostFacts | str:
     except subprocess.TimeoutExpired:
         return f"{entry.command} did not answer within {PROBE_TIMEOUT} s: try {entry.command} true"
     try:
-        facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return HostFacts(**facts)
+        return HostFacts(**json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
         return _why_no_facts(entry, done)
 

@@ -217,7 +217,7 @@ class ClaimShares(RunStep):
     """
 
     work = "ask for its share of the load"
-    in_setup: ClassVar[bool] = True
+    in_setup = True
     request: Request
 
 

@@ -127,7 +127,7 @@ class Rendezvous:
         self._workers: list[str] = []
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()
-        self._watches: list[threading.Thread] = []
+        self._watching = False
 
     # --- workers join and leave
 
@@ -288,22 +288,21 @@ class Rendezvous:
     # --- the watches
 
     def _start_watches(self) -> None:
-        if self._watches:
+        if self._watching:
             return
+        self._watching = True
         checks = [("watch", 1.0, self._check)]
         if self._run_controller.clocks is not None:
             # A thread of its own: a container engine may take long to answer, and times are
             # exchanged meanwhile.
             checks.append(("clocks", INTERVAL, self._ask_clocks))
         for name, interval, check in checks:
-            watch = threading.Thread(
+            threading.Thread(
                 target=self._watch_runs,
                 args=(interval, check),
                 name=f"loadtest-{name}",
                 daemon=True,
-            )
-            self._watches.append(watch)
-            watch.start()
+            ).start()
 
     def _watch_runs(self, interval: float, check: Callable[[Run], None]) -> None:
         while not self._closed.wait(interval):

@@ -330,7 +330,9 @@ def combinations(
     :raises UsageError: the matrix has no such axis, or the axis no such value.
     """
     if "matrix" not in document.value:
-        return _nothing(chosen)
+        if chosen:
+            raise UsageError(f"matrix={shown_value((), chosen)!r}: the profile has no matrix")
+        return ()
     axes = _axes(document)
     if any(path[:1] == ("matrix",) for path in document.broken):
         return ()
@@ -350,12 +352,6 @@ def _combination(choices: Iterable[Choice]) -> Combination:
         labels.append(choice.label)
         places |= choice.places
     return Combination("-".join(labels), places)
-
-
-def _nothing(chosen: Mapping[str, object] | None) -> tuple[Combination, ...]:
-    if chosen:
-        raise UsageError(f"matrix={shown_value((), chosen)!r}: the profile has no matrix")
-    return ()
 
 
 def _axes(document: Document) -> dict[str, list[Choice]]:

@@ -342,8 +342,9 @@ def _fetch(url: str) -> tuple[str, bool]:
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         cause = masked_text(str(error), url)
-        message = f"GET {address}: {cause}; is the address right and the server up?"
-        raise UsageError(message) from error
+        raise UsageError(
+            f"GET {address}: {cause}; is the address right and the server up?"
+        ) from error
     if not answer.is_success:
         status = f"{answer.status_code} {answer.reason_phrase}"
         raise UsageError(f"GET {address}: {status}; is the path right?")
@@ -367,8 +368,9 @@ def _cumulative(
             key = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
             series[key][bound] = _number(sample.value, sample, reference)
     if not series:
-        hint = _hint(name, others)
-        raise UsageError(f"{reference}: there is no histogram {name!r}{_which(labels)} ({hint})")
+        raise UsageError(
+            f"{reference}: there is no histogram {name!r}{_which(labels)} ({_hint(name, others)})"
+        )
     first, *further = series.values()
     if any(counts.keys() != first.keys() for counts in further):
         different = f"the {len(series)} series of {name!r} have different bounds"

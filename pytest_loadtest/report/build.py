@@ -181,8 +181,6 @@ def _finding(finding: Finding) -> FindingEntry:
     if written is not None:
         observed, bound, over = written
         shown = ShownSection(observed=observed, bound=bound, over=over)
-    # The samples of users' own code are unknown.
-    samples = None if objective.metric == "custom" else finding.samples
     return section_of(
         FindingEntry,
         objective,
@@ -190,7 +188,8 @@ def _finding(finding: Finding) -> FindingEntry:
         bucket=objective.bucket or None,
         outcome=finding.outcome,
         observed=finite(finding.observed),
-        samples=samples,
+        # The samples of users' own code are unknown.
+        samples=None if objective.metric == "custom" else finding.samples,
         text=finding.text,
         shown=shown,
         windows=_windows(finding),

@@ -142,15 +142,16 @@ def _objectives(document: RunDocument) -> Iterator[str]:
         note = finding.shown.over
         if not note and finding.outcome is not Outcome.MET:
             note = cause(finding)
-        cells = (
-            mark(finding.outcome, unicode=True),
-            prefix + objective_name(finding),
-            finding.shown.observed or finding.outcome,
-            finding.shown.bound,
-            "-" if finding.samples is None else exact(finding.samples),
-            note,
+        rows.append(
+            (
+                mark(finding.outcome, unicode=True),
+                prefix + objective_name(finding),
+                finding.shown.observed or finding.outcome,
+                finding.shown.bound,
+                "-" if finding.samples is None else exact(finding.samples),
+                note,
+            )
         )
-        rows.append(cells)
     head = ("", "objective", "observed", "bound", "samples", "")
     yield ""
     yield from markdown_lines(Table(head=head, align="<<><><", rows=rows))

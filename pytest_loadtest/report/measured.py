@@ -181,11 +181,10 @@ def latency_section(
         return None
     percentiles: dict[str, int | None] = {}
     for p in PERCENTILES:
-        name = f"p{p:g}"
-        if unfit(histogram, p, never_came, error, unstamped):
-            percentiles[name] = None
-        else:
-            percentiles[name] = _percentile(histogram, p, never_came + unstamped)
+        value = None
+        if not unfit(histogram, p, never_came, error, unstamped):
+            value = _percentile(histogram, p, never_came + unstamped)
+        percentiles[f"p{p:g}"] = value
     statistics = _statistics(histogram)
     if unstamped or (never_came and not latencies.tolerated):
         statistics["maximum"] = None
@@ -331,8 +330,7 @@ def _change_text(change: RunChange) -> str:
 def _stalls(measurements: Measurements) -> tuple[TimelineStall, ...]:
     stalls = []
     for worker in measurements.workers:
-        stalled = worker.seconds[:, 1] >= STALLED
-        for start, end in second_spans(stalled, measurements.duration):
+        for start, end in second_spans(worker.seconds[:, 1] >= STALLED, measurements.duration):
             stalls.append(TimelineStall(worker=worker.worker, start=start, end=end))
     return tuple(stalls)
 

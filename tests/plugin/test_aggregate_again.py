@@ -104,10 +104,10 @@ def check_search(search: Path, said: str, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads((best / "results.json").read_text())["peak"]["rate"] >= 100
     assert len(steps) > 1 and cli.searches(steps) == [steps]
     assert "missed" in outcomes.values()
-    assert cli._status(steps, outcomes) == cli.OK
+    assert cli._status(outcomes) == cli.OK
 
     (best / "results.json").unlink()
-    assert cli._status(steps, dict.fromkeys(steps, "met")) == cli.NO_DATA
+    assert cli._status(dict.fromkeys(steps, "met")) == cli.NO_DATA
     assert f"{search}: NO DATA" in capsys.readouterr().out
 
 
@@ -147,7 +147,7 @@ def test_runs_are_judged_again(
     no_spark: Any = None
     for name, why in (("good", "main.manifest.json"), ("slow", "did not end normally")):
         outcome = cli._judge(no_spark, runs[name], None)
-        assert cli._status([runs[name]], {runs[name]: outcome}) == cli.NO_DATA
+        assert cli._status({runs[name]: outcome}) == cli.NO_DATA
         out = capsys.readouterr().out
         assert "NO DATA" in out and why in out
     assert {path: path.read_bytes() for path in before} == before

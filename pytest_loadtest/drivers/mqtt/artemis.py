@@ -268,22 +268,14 @@ def _launch(
     (folder / CONFIGURATION).write_text(text, encoding="utf-8")
     progress(f"starting {name}")
     child = Child(artemis_command(runtime, jars, data), folder=folder, ports=ports)
-    wait = partial(
-        wait_ready,
-        child,
-        partial(serves, ports),
-        name,
-        START_SECONDS,
-        progress,
-    )
+    wait = partial(wait_ready, child, partial(serves, ports), name, START_SECONDS, progress)
     progress(f"{name} ready in {wait():.0f} s")
-    settings = decisive_artemis_settings(request.settings)
     facts = BrokerFacts(
         name="Artemis",
         version=version,
         mode="process",
         url=f"mqtt://127.0.0.1:{ports[0]}",
-        settings=settings,
+        settings=decisive_artemis_settings(request.settings),
     )
     return StartedBroker(with_listener(facts, request, secured, ports[-1:]), child, wait)
 

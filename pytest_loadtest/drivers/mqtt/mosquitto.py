@@ -225,27 +225,20 @@ def _launch(
     data = folder / "data"
     data.mkdir(parents=True, exist_ok=True)
     secured = mosquitto_listener(data / "security", request)
-    tls_port = ports[1] if len(ports) > 1 else None
-    text = mosquitto_conf(
-        port=ports[0],
-        settings=request.settings,
-        user=_user(),
-        data=str(data),
-        tls=secured.lines if secured else {},
-        tls_port=tls_port,
-    )
     path = folder / "mosquitto.conf"
-    path.write_text(text)
+    path.write_text(
+        mosquitto_conf(
+            port=ports[0],
+            settings=request.settings,
+            user=_user(),
+            data=str(data),
+            tls=secured.lines if secured else {},
+            tls_port=ports[1] if len(ports) > 1 else None,
+        )
+    )
     progress(f"starting {name}")
     child = Child([binary, "-c", str(path)], folder=folder, ports=ports)
-    wait = partial(
-        wait_ready,
-        child,
-        partial(serves, ports),
-        name,
-        START_SECONDS,
-        progress,
-    )
+    wait = partial(wait_ready, child, partial(serves, ports), name, START_SECONDS, progress)
     wait()
     return StartedBroker(_facts(version, ports, request, secured), child, wait)
 

@@ -25,7 +25,6 @@ def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNee
     :param version: installed version of mosquitto, or None.
     :param cached: versions of Artemis whose jars are cached.
     """
-    package = "mosquitto"
     return (
         needed_jars(
             artemis.JARS, cached, "the first run on driver.broker: artemis fetches 16 MB", "Artemis"
@@ -35,7 +34,7 @@ def broker_needs(version: str | None, cached: Sequence[str]) -> tuple[MachineNee
             value=version,
             ok=version is not None,
             cost="no MQTT broker as a process",
-            remedy=f"apt-get install {package}",
-            package=package,
+            remedy="apt-get install mosquitto",
+            package="mosquitto",
         ),
     )

@@ -74,43 +74,37 @@ class MqttObserver:
         try:
             self._client.connect(endpoint.host, endpoint.port, settings.keep_alive // SECOND)
             self._await("the connection", 1)
-            self._subscribe(
-                list(dict.fromkeys(topics)),
-                no_retained=take is None and settings.protocol_version == "5",
-            )
+            options: Any = 0
+            if take is None and settings.protocol_version == "5":
+                options = SubscribeOptions(qos=0, retainHandling=NO_RETAINED)
+            filters = list(dict.fromkeys(topics))
+            self._client.subscribe([(topic, options) for topic in filters])
+            self._await(f"a subscription to {', '.join(filters)}", len(filters))
         except OSError as error:
             raise TargetError(f"{url}: {error}") from error
         except BaseException:
             self.close()
             raise
 
-    def _subscribe(self, topics: list[str], *, no_retained: bool) -> None:
-        if no_retained:
-            options = SubscribeOptions(qos=0, retainHandling=NO_RETAINED)
-            self._client.subscribe([(topic, options) for topic in topics])
-        else:
-            self._client.subscribe([(topic, 0) for topic in topics])
-        self._await(f"a subscription to {', '.join(topics)}", len(topics))
-
     def _await(self, what: str, count: int) -> None:
         deadline = time.monotonic() + _DEADLINE
         while len(self._answers) < count:
             if time.monotonic() > deadline:
                 raise TargetError(f"{self._url}: no answer to {what} in {_DEADLINE:.0f} s")
-            self._loop(0.1, lambda: f"{self._url}: {what} failed: ")
+            self._loop(0.1, f"{self._url}: {what} failed")
         rejections = [str(reason) for reason in self._answers if reason.value >= FAILURE]
         if rejections:
             raise TargetError(f"{self._url}: {what} was rejected: {', '.join(rejections)}")
         self._answers.clear()
 
-    def _loop(self, timeout: float, what: Callable[[], str]) -> None:
+    def _loop(self, timeout: float, problem: str) -> None:
         code = self._client.loop(timeout)
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS and not self._answers:
-            raise TargetError(f"{what()}{paho.error_string(code)}")
+            raise TargetError(f"{problem}: {paho.error_string(code)}")
 
     def read(self, timeout: float) -> list[Seen]:
         """Return the messages since the last call; wait up to ``timeout`` seconds for one."""
-        self._loop(timeout, lambda: f"{self._url}: connection lost: ")
+        self._loop(timeout, f"{self._url}: connection lost")
         seen = list(self._seen)
         self._seen.clear()
         return seen
@@ -229,10 +223,9 @@ class SysTopics:
     def __init__(self, context: TelemetryContext) -> None:
         url = context.target.url
         settings = context.settings
-        ports = context.ports
         self._url = url
         self._settings = sys_settings(url, settings)
-        self._ports = ports
+        self._ports = context.ports
         self._values: dict[str, float] = {}
         limit = int(context.broker.get("memory_limit", 0))
         self._limit = {"sys.heapLimit": float(limit)} if limit else {}

@@ -153,8 +153,9 @@ class Admin:
         :param path: below the URL itself, so also outside of ``/admin/v2``.
         """
         # Compression would cost the broker more CPU than sending the text as it is.
-        headers = self._headers | {"Accept-Encoding": "identity"}
-        return self._send(connection, "GET", path, headers=headers)
+        return self._send(
+            connection, "GET", path, headers=self._headers | {"Accept-Encoding": "identity"}
+        )
 
     def create_namespace(self, namespace: str, bundles: int | None = None) -> bool:
         """Create a namespace, and its tenant if that is missing.
@@ -228,10 +229,9 @@ class Admin:
                 own[field] = int(runtime[key])
         unknown = [spelling(field) for field in missing if field not in own]
         if unknown:
-            remedy = "write these keys too"
             raise UsageError(
                 f"driver.persistence: {', '.join(unknown)}: the broker does not report its own"
-                f" settings: {remedy}"
+                " settings: write these keys too"
             )
         return persistence.model_copy(update=own)
 
@@ -256,8 +256,7 @@ class Admin:
     def _mark_delete_rate(self) -> float:
         # The policy has this rate too, and cannot leave it out:
         # the broker's own one stays in force.
-        default = self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE)
-        return float(default)
+        return float(self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE))
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""
@@ -319,9 +318,8 @@ class Admin:
 
         A missing one is no error.
         """
-        path = f"namespaces/{namespace}"
         try:
-            self._request("DELETE", f"{path}?force=true")
+            self._request("DELETE", f"namespaces/{namespace}?force=true")
         except RefusedError as refused:
             if refused.status == _GONE:
                 return

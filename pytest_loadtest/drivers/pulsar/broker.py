@@ -230,11 +230,11 @@ def command(
     :param options: further ones of Java.
     """
     data = folder / "data"
-    standalone = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
-    folders = ["--metadata-dir", str(data / "metadata")]
-    folders += ["--bookkeeper-dir", str(data / "bookkeeper")]
+    arguments = ["-c", str(folder / "standalone.conf"), "-nfw", "-nss", "-a", "127.0.0.1"]
+    arguments += ["--metadata-dir", str(data / "metadata")]
+    arguments += ["--bookkeeper-dir", str(data / "bookkeeper")]
     if _major(version) < 5:  # later versions take any free port
-        folders += ["--bookkeeper-port", str(bookie_port)]
+        arguments += ["--bookkeeper-port", str(bookie_port)]
     program = java_command(
         runtime,
         jars,
@@ -242,7 +242,7 @@ def command(
         [*MEMORY, "-XX:+UseG1GC", *options],
         "org.apache.pulsar.PulsarStandaloneStarter",
     )
-    return [*program, *standalone, *folders]
+    return [*program, *arguments]
 
 
 def java_command(
@@ -321,7 +321,7 @@ def _launch(
     progress(f"{name} ready in {wait():.0f} s")
     version = admin.version()
     scheme = "pulsar+ssl" if secured.tls else "pulsar"
-    settings = dict(decisive_facts(admin, request.settings))
+    settings = decisive_facts(admin, request.settings)
     if request.security:
         settings["security"] = described(request.security)
     if memory:
@@ -405,7 +405,6 @@ def judge_machine(cached: Sequence[str], *, lite: bool, archived: bool) -> tuple
     """:param cached: versions whose jars are cached. :param lite: pulsar-lite is installed.
     :param archived: the default version has a class archive.
     """
-    cost = "no stand-in for smoke runs without Java"
     return (
         needed_jars(
             PULSAR, cached, "the first run on Pulsar fetches 240 MB, about a minute", "real Pulsar"
@@ -422,7 +421,7 @@ def judge_machine(cached: Sequence[str], *, lite: bool, archived: bool) -> tuple
             name="pulsar-lite",
             value="installed" if lite else None,
             ok=lite,
-            cost=cost,
+            cost="no stand-in for smoke runs without Java",
             remedy=embedded.REMEDY,
         ),
     )

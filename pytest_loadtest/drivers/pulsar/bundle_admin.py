@@ -189,7 +189,11 @@ class Bundles(Admin):
 
     def split_settings(self) -> dict[str, str]:
         """Return the running broker's settings on which a split by flow or QPS depends, by key."""
-        runtime = self._required_runtime()
+        runtime = self._request("GET", "brokers/configuration/runtime")
+        if not isinstance(runtime, dict):
+            raise TargetError(
+                f"{self.urls[0]}: the broker does not report its settings: {runtime!r}"
+            )
         return {key: str(runtime[key]) for key in (*_LIMITS.values(), DEFAULT_ALGORITHM)}
 
     def limits(self) -> SplitLimits:
@@ -218,11 +222,3 @@ class Bundles(Admin):
         It applies settings a moment after it has answered.
         """
         return self.limits() == limits and self.split_settings()[DEFAULT_ALGORITHM] == FLOW_OR_QPS
-
-    def _required_runtime(self) -> Mapping[str, str]:
-        runtime = self._request("GET", "brokers/configuration/runtime")
-        if not isinstance(runtime, dict):
-            raise TargetError(
-                f"{self.urls[0]}: the broker does not report its settings: {runtime!r}"
-            )
-        return runtime

@@ -101,7 +101,9 @@ def flow_or_qps(topics: Sequence[TopicRate], limits: SplitLimits) -> tuple[int, 
     :returns: empty if fewer than two topics are active, or the bundle does not exceed a limit by
         the threshold. The broker then answers with a success and splits nothing.
     """
-    if not _splits(topics, limits):
+    active = [topic for topic in topics if topic.active]
+    several = len({topic.position for topic in active}) > 1
+    if not several or not limits.worth_it(*summed_traffic(active)):
         return ()
     return tuple(step.boundary for step in _steps(topics, limits) if step.boundary is not None)
 
@@ -121,10 +123,9 @@ def undecided(topics: Sequence[TopicRate], limits: SplitLimits) -> str | None:
     if limits.worth_it(rate, throughput, 1 - MARGIN) != limits.worth_it(
         rate, throughput, 1 + MARGIN
     ):
-        least = f"{limits.threshold} % above {_limits(limits)}"
         return (
             f"the whole, {_sums_text(rate, throughput)}, is within {MARGIN:.0%} of the least that"
-            f" is split, {least}"
+            f" is split, {limits.threshold} % above {_limits(limits)}"
         )
     if not limits.worth_it(rate, throughput):
         return None
@@ -132,10 +133,9 @@ def undecided(topics: Sequence[TopicRate], limits: SplitLimits) -> str | None:
         if limits.exceeded(step.rate, step.throughput, 1 - MARGIN) != limits.exceeded(
             step.rate, step.throughput, 1 + MARGIN
         ):
-            part = f"a part of {_sums_text(step.rate, step.throughput)}"
             return (
-                f"{part} is within {MARGIN:.0%} of {_limits(limits)}: whether 0x{step.middle:08x}"
-                " is a boundary is luck"
+                f"a part of {_sums_text(step.rate, step.throughput)} is within {MARGIN:.0%} of"
+                f" {_limits(limits)}: whether 0x{step.middle:08x} is a boundary is luck"
             )
     return None
 
@@ -153,13 +153,6 @@ def summed_traffic(topics: Sequence[TopicRate]) -> tuple[float, float]:
     rate = sum(topic.rate for topic in topics)
     throughput = sum(topic.throughput for topic in topics)
     return rate, throughput
-
-
-def _splits(topics: Sequence[TopicRate], limits: SplitLimits) -> bool:
-    active = [topic for topic in topics if topic.active]
-    return len({topic.position for topic in active}) >= 2 and limits.worth_it(
-        *summed_traffic(active)
-    )
 
 
 def _steps(topics: Sequence[TopicRate], limits: SplitLimits) -> Iterator[SplitStep]:

@@ -46,6 +46,7 @@ from pytest_loadtest.drivers.pulsar.broker import (
 from pytest_loadtest.drivers.pulsar.secured import secure
 from pytest_loadtest.drivers.pulsar.settings import PulsarSettings
 from pytest_loadtest.errors import TargetError
+from pytest_loadtest.values.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,10 +145,7 @@ class _Launch:
         self._brokers = others[bookies::2]
         self._webs = others[bookies + 1 :: 2]
         self._store = f"zk:{HERE}:{self._zookeeper}"
-        counts = []
-        for role, number in request.nodes.items():
-            plural = "" if number == 1 else "s"
-            counts.append(f"{number} {role}{plural}")
+        counts = [counted(number, role) for role, number in request.nodes.items()]
         self._name = f"Pulsar {version} with {' and '.join(counts)}"
         self._nodes: list[ClusterNode] = []
         self._secured = OPEN
@@ -290,11 +288,12 @@ class _Launch:
     @property
     def _settings(self) -> dict[str, str]:
         copies = str(min(len(self._bookies), COPIES))
-        sizes = dict.fromkeys(
-            ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum"), copies
-        )
-        quorum = {"managedLedgerDefaultAckQuorum": str(min(len(self._bookies), ACKS))}
-        return BASE | CLUSTER | sizes | quorum | dict(self._request.settings)
+        quorums = {
+            "managedLedgerDefaultEnsembleSize": copies,
+            "managedLedgerDefaultWriteQuorum": copies,
+            "managedLedgerDefaultAckQuorum": str(min(len(self._bookies), ACKS)),
+        }
+        return BASE | CLUSTER | quorums | dict(self._request.settings)
 
     def _facts(self) -> BrokerFacts:
         admin = self._admin(*self._webs)

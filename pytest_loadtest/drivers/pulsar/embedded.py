@@ -65,23 +65,17 @@ def find_binary() -> str | None:
 
 def _launch(binary: str, port: int, request: BrokerRequest, progress: Progress) -> StartedBroker:
     folder = request.folder.resolve()
-    (folder / "data").mkdir(parents=True, exist_ok=True)
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
     version = metadata.version("pulsar-lite")
     name = f"pulsar-lite {version}"
     progress(f"starting {name}: a stand-in, its figures are no evidence about Pulsar")
-    config = folder / "data" / "config.toml"
+    config = data / "config.toml"
     config.write_text(CONFIG, encoding="utf-8")
-    where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(folder / "data" / "db")]
+    where = ["--addr", f"127.0.0.1:{port}", "--db-path", str(data / "db")]
     command = [binary, "--config", str(config), *where, "--log-level", "warn"]
     child = Child(command, folder=folder, ports=(port,))
-    wait = partial(
-        wait_ready,
-        child,
-        partial(serves, (port,)),
-        name,
-        START_SECONDS,
-        progress,
-    )
+    wait = partial(wait_ready, child, partial(serves, (port,)), name, START_SECONDS, progress)
     wait()
     facts = BrokerFacts(
         name="pulsar-lite",

@@ -138,7 +138,8 @@ class MetricsReader:
         # One expression selects the few lines that are needed; only their labels go through the
         # parser of Prometheus' client.
         names = [rf"(?:{'|'.join((*OF_BROKER, _VERSION))})(?=[{{ ])"]
-        names += [rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})"] if of_topics else []
+        if of_topics:
+            names.append(rf"(?:{'|'.join(OF_TOPICS)})(?=\{{[^\n]*{topics_of_run})")
         self._lines = re.compile(rf"^({'|'.join(names)})(\{{[^\n]*\}})? +(\S+)", re.MULTILINE)
         self._known: dict[str, Mapping[str, str]] = {"": {}}
 
@@ -200,7 +201,8 @@ def columns(before: Scraped | None, now: Scraped, seconds: float) -> dict[str, f
         total, count = (
             sum(now.topics.get(f"{metric}_{part}", {}).values()) for part in ("sum", "count")
         )
-        sample |= {column: total / count * unit} if count else {}
+        if count:
+            sample[column] = total / count * unit
     return sample if before is None or seconds <= 0 else sample | _rates(before, now, seconds)
 
 
@@ -209,17 +211,19 @@ def _rates(before: Scraped, now: Scraped, seconds: float) -> dict[str, float]:
     for column, metrics in _RATES.items():
         grown = [counter_growth(before, now, metric) for metric in metrics if metric in now.topics]
         known = [growth for growth in grown if growth is not None]
-        sample |= {column: sum(known) / seconds} if known and len(known) == len(grown) else {}
+        if known and len(known) == len(grown):
+            sample[column] = sum(known) / seconds
     for column, metric in _OF_BROKER_RATES.items():
         used = _of_broker(before, now, metric)
-        sample |= {} if used is None else {column: used / seconds}
+        if used is not None:
+            sample[column] = used / seconds
     total, count = (
         _of_broker(before, now, f"pulsar_broker_publish_latency_{part}")
         for part in ("sum", "count")
     )
-    return sample | (
-        {"sys.publishLatency": total / count * MILLISECOND} if total is not None and count else {}
-    )
+    if total is not None and count:
+        sample["sys.publishLatency"] = total / count * MILLISECOND
+    return sample
 
 
 def _of_broker(before: Scraped, now: Scraped, metric: str) -> float | None:

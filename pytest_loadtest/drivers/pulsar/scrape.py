@@ -183,13 +183,12 @@ class Scrape:
             return ask()
         except (TargetError, AttributeError, LookupError, TypeError, ValueError) as error:
             # All but TargetError mean that the JSON has another form than Pulsar's.
-            reason = (
+            self._reason = (
                 str(error)
                 if isinstance(error, TargetError)
                 else f"not an answer of Pulsar ({type(error).__name__}: {error})"
             )
             self._unanswered += 1
-            self._reason = reason
             self._connection.close()
             # The token of OAuth2 may have expired: a new client fetches another one.
             self._connect()

@@ -153,8 +153,7 @@ def _rate_table(measured: MeasurementsSection) -> Table:
         ("delivered", sections.delivered_text(measured)),
         ("payload sent", f"{format_size(bytes_per_second)}/s"),
     ]
-    caption = "Rates over the measured phase"
-    return Table(caption=caption, head=("what", "rate"), rows=rows)
+    return Table(caption="Rates over the measured phase", head=("what", "rate"), rows=rows)
 
 
 def _count_table(measured: MeasurementsSection, checked: str | None) -> Table:

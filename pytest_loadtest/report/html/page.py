@@ -315,8 +315,9 @@ def _custom(document: RunDocument) -> Iterator[Block]:
     measured = document.measurements
     if measured is not None and measured.custom:
         rows = [(name, value.shown) for name, value in measured.custom.items()]
-        caption = "What pytest_loadtest_aggregate returned"
-        yield Table(caption=caption, head=("what", "value"), rows=rows)
+        yield Table(
+            caption="What pytest_loadtest_aggregate returned", head=("what", "value"), rows=rows
+        )
 
 
 def _figure(run: str, name: str, chart: Chart | None, what: str) -> Block:
