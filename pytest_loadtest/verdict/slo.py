@@ -276,7 +276,7 @@ def _lagging(
     """Return the evidence that consumers did not take what they had.
 
     A target that waits for them delivered late, so it counts only if a metric missed its bound that
-    receive lag can make worse. A percentile among messages that never came is no such miss, nor is such a window.
+    receive lag can make worse. A percentile among messages that never came is no such miss.
     """
     lag = measurements.latencies.get("receive_lag")
     if lag is None or lag.percentile(99) <= limits.receive_lag_p99:
