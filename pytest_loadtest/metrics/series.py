@@ -124,6 +124,7 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
 # A slow message that was due more than this time, ns, after all earlier slow ones of its stream had
 # come has another cause: the stream had recovered. Silence alone is no recovery, as of an outage.
 QUIET: Final = SECOND
+_NOTHING: Final = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
 @immutable
@@ -148,16 +149,18 @@ def recovery(
     due: tuple[Column, Column],
     answered: tuple[Column, Column],
     arrived: tuple[Column, Column, Column],
+    subscriptions: int = 1,
 ) -> Recovery:
     """Return the recovery after a disturbance.
 
     :param at: its instant, ns.
     :param due: stream and ``intended`` of every message.
     :param answered: stream and ``acked`` of every answer.
-    :param arrived: stream, ``intended`` and ``received`` of the first copy of each delivery.
+    :param arrived: place, ``intended`` and ``received`` of the first copy of each delivery; a place
+        is ``stream * subscriptions + subscription``.
     """
     pause = _pause(at, due, *answered)
-    stream, intended, received = arrived
+    place, intended, received = arrived
     latency = received - intended
     after = received >= at
     # Without an arrival before the disturbance the usual latency is unknown.
@@ -167,17 +170,27 @@ def recovery(
     # A message is slow if it took longer than every message that had arrived before the
     # disturbance.
     slow = after & (latency > latency[~after].max())
+    arrivals = _grouped(place, intended, received, slow)
     due_stream, due_at = due
+    later = due_at >= at
     recovered = at
-    for number in np.unique(stream[slow]):
-        of_stream = slow & (stream == number)
-        disturbed = due_at[(due_stream == number) & (due_at >= at)]
-        # A message that never came is slow from when it was due.
-        missing = disturbed[~np.isin(disturbed, intended[stream == number])]
-        starts = np.append(intended[of_stream], missing)
-        ends = np.append(received[of_stream], missing)
-        recovered = max(recovered, _end(starts, ends))
+    for stream, (disturbed,) in _grouped(due_stream[later], due_at[later]).items():
+        for number in range(stream * subscriptions, (stream + 1) * subscriptions):
+            came, times, late = arrivals.get(number, _NOTHING)
+            # A message that never came is slow from when it was due.
+            missing = disturbed[~np.isin(disturbed, came)]
+            starts = np.append(came[late], missing)
+            if len(starts):
+                recovered = max(recovered, _end(starts, np.append(times[late], missing)))
     return Recovery(pause, recovered - at)
+
+
+def _grouped(number: Column, *columns: NDArray[Any]) -> dict[int, tuple[NDArray[Any], ...]]:
+    """Return the columns of the rows of each number."""
+    order = np.argsort(number, kind="stable")
+    numbers, starts = np.unique(number[order], return_index=True)
+    parts = [np.split(column[order], starts[1:]) for column in columns]
+    return dict(zip(numbers.tolist(), zip(*parts, strict=True), strict=True))
 
 
 def ranks_of_equal(ordered: Column) -> Column:

@@ -25,7 +25,7 @@ MOST = {
     "ternaries": 2.5,
     "comprehensions": 3.5,
     "wide": 9,  # aim: 0
-    "tokens": 477_800,  # aim: 415 000 without routes and templates
+    "tokens": 478_000,  # aim: 415 000 without routes and templates
 }
 """The most that the package may have of each measure of :func:`density`."""
 

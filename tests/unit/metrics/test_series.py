@@ -75,6 +75,25 @@ def test_messages_that_never_came_are_no_recovery() -> None:
     assert found.recovered == 6800 * MILLISECOND
 
 
+@pytest.mark.parametrize(("stream", "subscription"), [(1, 0), (1, 1)])
+@pytest.mark.parametrize("slow", [0, 1])
+def test_what_gets_nothing_any_more_has_not_recovered(
+    stream: int, subscription: int, slow: int
+) -> None:
+    """A subscription of one of two streams that a restart forgot, with and without a slow message."""
+    subscriptions = 1 + subscription
+    dead = stream * subscriptions + subscription
+    places = np.repeat(np.arange(2 * subscriptions), len(EVEN))
+    intended = np.tile(EVEN, 2 * subscriptions)
+    received = intended + MILLISECOND
+    received[(places == dead) & (intended == AT)] += 50 * MILLISECOND
+    came = (places != dead) | (intended < AT + slow)
+    due = np.repeat([0, 1], len(EVEN)), np.tile(EVEN, 2)
+    arrived = places[came], intended[came], received[came]
+    found = recovery(AT, due, due, arrived, subscriptions)
+    assert found.recovered == EVEN[-1] - AT
+
+
 def test_a_slow_message_that_overtook_another_does_not_end_the_recovery() -> None:
     """The one sent at 10 s came last, after one of a later cause."""
     stream = streams(0, 0, 0, 0)
