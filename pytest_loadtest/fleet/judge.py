@@ -120,8 +120,7 @@ def conclude_run(
     )
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
-    gates = _gates(profile, results, run)
-    results, findings = compare_with_baseline(results, gates, earlier)
+    results, findings = compare_with_baseline(results, _gates(profile, results, run), earlier)
     verdict = with_findings(verdict, findings)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"

@@ -124,7 +124,7 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
 # A slow message that was due more than this time, ns, after all earlier slow ones of its stream had
 # come has another cause: the stream had recovered. Silence alone is no recovery, as of an outage.
 QUIET: Final = SECOND
-_NOTHING: Final = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+_NOTHING: Final = (np.empty(0, np.bool_),) * 3
 
 
 @immutable

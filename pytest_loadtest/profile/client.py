@@ -214,7 +214,11 @@ def models() -> Mapping[str, type[ClientSettings]]:
 
     :raises UsageError: a kind cannot be loaded.
     """
-    return {name: load_reference(kind, kind.settings) for name, kind in kinds().items()}
+    found = {name: load_reference(kind, kind.settings) for name, kind in kinds().items()}
+    # Their own serializers write them, which pydantic before 2.14 does not build later on.
+    for model in found.values():
+        model.model_rebuild()
+    return found
 
 
 def model_of(name: object) -> type[ClientSettings] | None:

@@ -14,6 +14,7 @@ from pytest_loadtest.kinds.registry import kinds, shipped_costs
 from pytest_loadtest.plan.plan import Plan, make_plan, profile_pool
 from pytest_loadtest.plan.scaling import Machine
 from pytest_loadtest.profile import Profile, from_document, loads
+from pytest_loadtest.profile.client import models
 from pytest_loadtest.profile.model import ClientChoice, choose_client
 from pytest_loadtest.report.plan import plan_table
 
@@ -126,3 +127,9 @@ def test_every_native_client_has_a_driver_and_costs(name: str) -> None:
     assert driver_class(name, "native")
     rows = {cost_key(name, f"qos{qos}", "native") for qos in (0, 1, 2)}
     assert cost_key(name, "", "native") in shipped_costs() or rows <= set(shipped_costs())
+
+
+@pytest.mark.parametrize("name", models())
+def test_the_settings_of_each_kind_are_built(name: str) -> None:
+    """Before pydantic 2.14 a profile whose settings are not cannot be written."""
+    assert models()[name].__pydantic_complete__
