@@ -176,12 +176,13 @@ def recovery(
     recovered = at
     for stream, (disturbed,) in _grouped(due_stream[later], due_at[later]).items():
         for number in range(stream * subscriptions, (stream + 1) * subscriptions):
-            came, times, late = arrivals.get(number, _NOTHING)
+            arrived_due, arrived_at, is_slow = arrivals.get(number, _NOTHING)
             # A message that never came is slow from when it was due.
-            missing = disturbed[~np.isin(disturbed, came)]
-            starts = np.append(came[late], missing)
+            missing = disturbed[~np.isin(disturbed, arrived_due)]
+            starts = np.append(arrived_due[is_slow], missing)
             if len(starts):
-                recovered = max(recovered, _end(starts, np.append(times[late], missing)))
+                ends = np.append(arrived_at[is_slow], missing)
+                recovered = max(recovered, _end(starts, ends))
     return Recovery(pause, recovered - at)
 
 

@@ -59,7 +59,7 @@ class ConnectionSource:
         self.used = 0.0
         self.missing: list[str] = []
         self._dialled = [(address, port) for host, port in addresses for address in packed(host)]
-        self._listening = listening_ports(pids)
+        self._listening = listening_ports(pids) if pids else None
         if pids and self._listening is None:
             self.missing.append(
                 "broker's sockets: they belong to another user,"

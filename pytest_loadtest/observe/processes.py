@@ -108,17 +108,17 @@ class ProcessSource:
                 used, waited, switches = map(int, text.split())
                 threads[process.pid, tid] = (used / SECOND, waited / SECOND)
                 totals["switches"] += switches
+        of_ended = 0.0  # CPU of children that ended, which parents have once they waited for them
         if self._broker:
+            for process in self._processes:
+                _, _, user, system, *_ = process.cpu_times()
+                of_ended += user + system
             totals |= self._disk()
             main = self._processes[0]
             sample["stopped"] = float(main.status() == psutil.STATUS_STOPPED)
             limit = memory_limit(main.pid)
             if limit is not None:
                 sample["memoryLimit"] = float(limit)
-        of_ended = 0.0  # CPU of children that ended, which parents have once they waited for them
-        for process in self._processes:
-            _, _, user, system, *_ = process.cpu_times()
-            of_ended += user + system
         if not new:
             for name, total in totals.items():
                 before = self._before.get(name)

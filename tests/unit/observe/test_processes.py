@@ -123,6 +123,19 @@ def test_what_children_that_ended_used_is_unknown() -> None:
         process.kill()
 
 
+def test_a_worker_is_sampled_without_the_children_that_its_tests_run() -> None:
+    """Their CPU does not make its own unknown: it says whether the generator was the limit."""
+    work = "import time\nwhile time.thread_time() < 0.1: pass"
+    commands = f"import subprocess, sys\nwhile True: subprocess.run([sys.executable, '-c', {work!r}]); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", commands], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        source = ProcessSource("worker gw0", lambda: (process.pid,))
+        source.read(time.monotonic_ns())
+        process.stdout.readline()
+        assert "worker gw0.busiestWanted" in source.read(time.monotonic_ns())
+        process.kill()
+
+
 def test_what_a_child_that_ended_had_written_does_not_hide_other_writes(tmp_path: Path) -> None:
     """The sum falls with it: the rate of this sample is unknown, not 0."""
     write = f"import os, time\nf = open({str(tmp_path / 'file')!r}, 'wb')\nf.write(bytes(1 << 22))\nos.fsync(f.fileno())\nprint(flush=True)\ntime.sleep(600)"
