@@ -9,6 +9,7 @@ the table, :func:`fix` installs what it can. Only :func:`fix` may start a broker
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -123,13 +124,11 @@ def _docker() -> tuple[str | None, str, tuple[str, ...]]:
 
 def _available_memory() -> int | None:
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    available = re.search(r"MemAvailable: *(\d+)", text)
+    return available and int(available[1]) * 1024
 
 
 def _existing(path: Path) -> Path:

@@ -88,15 +88,6 @@ def _default_search(data: dict[str, Any]) -> SearchSection | None:
     return None
 
 
-def _expanded(search: object) -> object:
-    """Return the section that ``search: true`` means."""
-    return {} if search is True else search
-
-
-def _default_representative(data: dict[str, Any]) -> Literal["midpoint", "uniform"]:
-    return "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
-
-
 def _default_warmup(data: dict[str, Any]) -> int:
     """Return OMB's default of a minute if the profile uses OMB's ``testDurationMinutes``.
 
@@ -156,7 +147,9 @@ class Profile(Section):
     """Number of different payloads for each size range; their sizes are spread evenly inside unless
     representative is given."""
     representative: Literal["midpoint", "max", "uniform"] = Field(
-        default_factory=_default_representative
+        default_factory=lambda data: (
+            "uniform" if data.get("payloads_per_bucket", 1) > 1 else "midpoint"
+        )
     )
     """Sizes that represent a range: its middle (default), its largest, or several spread inside
     (default with payloadsPerBucket)."""
@@ -185,9 +178,9 @@ class Profile(Section):
     producer_rate: Rate = 0.0
     """Messages per second (or bytes: 200MB/s) of all producers together; 0 searches the highest
     rate, as in OMB."""
-    search: Annotated[SearchSection | None, BeforeValidator(_expanded)] = Field(
-        default_factory=_default_search
-    )
+    search: Annotated[
+        SearchSection | None, BeforeValidator(lambda search: {} if search is True else search)
+    ] = Field(default_factory=_default_search)
     """Settings of the search for the highest rate, if producerRate is 0; true for the defaults."""
 
     deliver_after: Delay | None = None

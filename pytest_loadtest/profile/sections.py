@@ -374,11 +374,6 @@ MOST_OUTPUTS: Final = 16
 """The most outputs for each input: the pipeline keeps masks of messages that came once, twice …"""
 
 
-def _listed(value: object) -> object:
-    """Return the list that a single name means."""
-    return [value] if isinstance(value, str) else value
-
-
 PlaceText = Annotated[str, AfterValidator(_place)]
 
 
@@ -409,7 +404,10 @@ class RouteSection(Section):
     """Topics that producers send to, and the service reads; {topic} is the number of each."""
     output: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...],
-        BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
+        BeforeValidator(
+            lambda value: [value] if isinstance(value, str) else value,
+            json_schema_input_type=str | tuple[str, ...],
+        ),
         Field(min_length=1),
     ] = Field(strict=False)
     """Topics that the service sends to, and the run's consumers read: one message for each message

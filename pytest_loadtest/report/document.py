@@ -397,14 +397,12 @@ def _text(node: Any, line: str) -> str:
     if isinstance(node, Mapping) and node:
         members = [f"{inner}{_short(key)}: {_text(value, inner)}" for key, value in node.items()]
         return f"{{{','.join(members)}{line}}}"
-    if isinstance(node, list | tuple) and any(map(_has_parts, node)):
+    if isinstance(node, list | tuple) and any(
+        is_dataclass(entry) or isinstance(entry, Mapping | list | tuple) for entry in node
+    ):
         entries = [inner + _short(entry) for entry in node]
         return f"[{','.join(entries)}{line}]"
     return _short(node)
-
-
-def _has_parts(entry: Any) -> bool:
-    return is_dataclass(entry) or isinstance(entry, Mapping | list | tuple)
 
 
 def _short(node: Any) -> str:

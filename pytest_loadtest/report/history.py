@@ -195,11 +195,12 @@ def build_trend(lines: Iterable[Line]) -> list[dict[str, Any]]:
     for line in lines:
         groups.setdefault((line["test"], line["profile"], line["workload"] or ""), []).append(line)
     series = [_series(_in_time(runs)) for runs in groups.values()]
-    return sorted(series, key=lambda test: max(map(_text, test["started"])), reverse=True)
-
-
-def _text(started: str | None) -> str:
-    return started or ""
+    # A run that never began has no start.
+    return sorted(
+        series,
+        key=lambda test: max(filter(None, test["started"]), default=""),
+        reverse=True,
+    )
 
 
 def _in_time(runs: Iterable[Line]) -> list[Line]:

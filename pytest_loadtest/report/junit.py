@@ -62,12 +62,11 @@ def junit_properties(document: RunDocument) -> list[Property]:
     properties += _parts(document)
     if document.measurements is not None:
         properties += _numbers(document.measurements)
-    named = [(_NO_XML.sub(_escaped, name), value) for name, value in properties]
+    named = [
+        (_NO_XML.sub(lambda found: f"#x{ord(found[0]):02X}", name), value)
+        for name, value in properties
+    ]
     return [*named, ("load.results", document.results)]
-
-
-def _escaped(character: re.Match[str]) -> str:
-    return f"#x{ord(character[0]):02X}"
 
 
 def _objectives(document: RunDocument) -> Iterator[Property]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from pytest_loadtest.drivers.mqtt.settings import Tls
 from pytest_loadtest.errors import UsageError
+from pytest_loadtest.profile.fields import spelling
 
 LOST: Final = "connection lost"
 RESET: Final = "connection reset by the broker"
@@ -99,7 +100,6 @@ class ClientTls:
         :param chosen: the broker has already chosen a version and a cipher.
         """
         settings = self._settings
-        own = self._settings.cert_file
         if not chosen and reason in _NO_TLS:
             return "the port does not speak TLS: write mqtt:// in place of mqtts://"
         if any(word in reason for word in _VERSION):
@@ -116,25 +116,22 @@ class ClientTls:
             )
         if not any(word in reason for word in (*_CLIENT, "HANDSHAKE_FAILURE")):
             return f"TLS failed: {reason}"
-        if own is None:
+        if settings.cert_file is None:
             return (
                 f"the broker requires a client certificate ({reason}): write driver.tls:"
                 " {certFile: …, keyFile: …}"
             )
         return (
-            f"the broker rejects the client certificate {own} ({reason}): is it signed by an"
-            " authority that the broker trusts?"
+            f"the broker rejects the client certificate {settings.cert_file} ({reason}): is it"
+            " signed by an authority that the broker trusts?"
         )
 
 
 def _context(settings: Tls) -> ssl.SSLContext:
-    for key, path in (
-        ("caFile", settings.ca_file),
-        ("certFile", settings.cert_file),
-        ("keyFile", settings.key_file),
-    ):
+    for name in ("ca_file", "cert_file", "key_file"):
+        path = getattr(settings, name)
         if path is not None:
-            _check_readable(f"driver.tls.{key} {path}", Path(path))
+            _check_readable(f"driver.tls.{spelling(name)} {path}", Path(path))
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
     except OSError as error:

@@ -161,17 +161,13 @@ def _trend_blocks(name: str, test: dict[str, Any]) -> Iterator[Block]:
         if chart is None:
             continue
         figure = ChartFigure(f"{name}-{number}", chart)
-        if _bounded(row):
+        if row["minimum"] is not None or row["maximum"] is not None:
             yield figure
         else:
             others.append(figure)
     if others:
         yield Fold("figures without an objective", others)
     yield Fold(f"all {many}", [_run_table(test)])
-
-
-def _bounded(row: dict[str, Any]) -> bool:
-    return row["minimum"] is not None or row["maximum"] is not None
 
 
 def _trend_chart(row: dict[str, Any], outcomes: Sequence[str]) -> Chart | None:

@@ -125,14 +125,6 @@ of int.
 """
 
 
-def _pair(value: tuple[str, str]) -> bytes:
-    return text(value[0]) + text(value[1])
-
-
-def _read_pair(reader: FieldReader) -> tuple[str, str]:
-    return reader.text(), reader.text()
-
-
 def _integer(size: int) -> tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]:
     return lambda value: value.to_bytes(size, "big"), lambda reader: reader.number(size)
 
@@ -143,7 +135,10 @@ _FOUR = _integer(4)
 _VARIABLE = (variable, FieldReader.variable)
 _TEXT = (text, FieldReader.text)
 _BINARY = (binary, FieldReader.binary)
-_PAIR = (_pair, _read_pair)
+_PAIR = (
+    lambda pair: text(pair[0]) + text(pair[1]),
+    lambda reader: (reader.text(), reader.text()),
+)
 _KINDS: Final[
     Mapping[int, tuple[str, tuple[Callable[[Any], bytes], Callable[[FieldReader], Any]]]]
 ] = {
