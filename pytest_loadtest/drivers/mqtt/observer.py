@@ -57,7 +57,15 @@ class MqttObserver:
         self._seen = list[Seen]()
         self._answers = list[Any]()
         endpoint = endpoint_of(url, settings.tls)
-        self._client = _make_client(settings)
+        version = settings.protocol_version
+        self._client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
+            clean_session=None if version == "5" else True,
+            reconnect_on_failure=False,
+            protocol=MQTTProtocolVersion(VERSIONS[version]),
+        )
+        self._client.username_pw_set(settings.username, settings.password)
         if endpoint.tls is not None:
             self._client.tls_set_context(endpoint.tls.context)
         # No callback refers to this object, so that paho closes its sockets, which it does when it
@@ -130,20 +138,6 @@ def _keep(seen: list[Seen], message: paho.MQTTMessage) -> None:
     # these are not current traffic.
     if not message.retain:
         seen.append(Seen(message.topic, len(message.payload), None, time.monotonic_ns()))
-
-
-def _make_client(settings: MqttSettings) -> paho.Client:
-    version = settings.protocol_version
-    client = paho.Client(
-        CallbackAPIVersion.VERSION2,
-        f"{settings.client_id_prefix}-observer-{secrets.token_hex(4)}",
-        clean_session=None if version == "5" else True,
-        reconnect_on_failure=False,
-        protocol=MQTTProtocolVersion(VERSIONS[version]),
-    )
-    if settings.username is not None:
-        client.username_pw_set(settings.username, settings.password)
-    return client
 
 
 def check_filter(topic: str) -> None:

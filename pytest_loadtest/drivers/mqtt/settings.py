@@ -53,7 +53,7 @@ KeepAlive = Annotated[WholeSeconds, AfterValidator(_two_bytes)]
 
 
 def _protocol_version(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return str(value) if type(value) is int else value
 
 
 class MqttSettings(ClientSettings):
@@ -241,9 +241,13 @@ def _settings(profile: Profile) -> MqttSettings:
     return profile.driver
 
 
+def _has_wildcard(topic: str) -> bool:
+    return not set("+#\0").isdisjoint(topic) or topic.startswith("$share/")
+
+
 def _topic(profile: Profile) -> Iterator[Problem]:
     topic = profile.topic or ""
-    if set("+#\0") & set(topic) or topic.startswith("$share/"):
+    if _has_wildcard(topic):
         yield Problem(
             ("topic",),
             f"topic: {topic!r} has a wildcard",
@@ -257,7 +261,7 @@ def _route(profile: Profile) -> Iterator[Problem]:
     if route is None:
         return
     for path, name in named_topics(route):
-        if set("+#\0") & set(name) or name.startswith("$share/"):
+        if _has_wildcard(name):
             message = f"route.{path[1]}: {name!r} has a wildcard"
             yield Problem(path, message, "write one topic, such as a/{topic}, without + and #")
     if len(route.output) > 1 and _settings(profile).topic_alias_maximum:
@@ -331,6 +335,19 @@ def _version(profile: Profile) -> Iterator[Problem]:
             yield Problem(("route", "envelope", key), message, remedy)
 
 
+def _login(profile: Profile) -> Iterator[Problem]:
+    """Reject a password alone where it cannot be sent."""
+    driver = _settings(profile)
+    sender = ""
+    if driver.protocol_version != "5":
+        sender = "MQTT 3.1.1"  # 3.1.2.9
+    elif driver.client == "library":
+        sender = "paho"
+    if sender and driver.password is not None and driver.username is None:
+        message = f"driver.password: {sender} sends no password without a user name"
+        yield Problem(("driver", "password"), message, "write username too")
+
+
 def _tls(profile: Profile) -> Iterator[Problem]:
     if (tls := _settings(profile).tls) is None:
         return
@@ -362,7 +379,7 @@ def _tls(profile: Profile) -> Iterator[Problem]:
         yield Problem(("driver", "tls", "ciphers"), message, "name ciphers of TLS 1.3 only")
 
 
-CHECKS: Final = (_topic, _route, _broker, _pair, _subscription, _version, _tls)
+CHECKS: Final = (_topic, _route, _broker, _pair, _subscription, _version, _login, _tls)
 
 
 # OMB's driver files for MQTT: the classes ``Mqtt*Config`` of its ``driver-mqtt5``.
@@ -379,7 +396,7 @@ def _server_uri(out: OmbFile, value: Any, at: Path) -> None:
         )
 
 
-def _login(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
+def _omb_login(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
     given = [key for key in ("username", "password") if values.get(key)]
     if len(given) == 1:
         out.not_applied[f"{at[0]}.{given[0]}"] = "OMB logs in with both username and password only"
@@ -402,7 +419,7 @@ def _session(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
             out.not_applied[".".join(map(str, path))] = (
                 f"{shown(expiry)}: OMB uses it with cleanSession: false only"
             )
-    elif isinstance(expiry, int) and not isinstance(expiry, bool):
+    elif type(expiry) is int:
         out.set("driver", "sessionExpiry", f"{expiry}s", path)
     elif expiry is None:
         out.refuse(
@@ -434,7 +451,7 @@ KEYS: Final = OmbKeys(
                     read=_topic_prefix, initial="benchmark", into="topicPrefix"
                 ),
             },
-            convert=_login,
+            convert=_omb_login,
         ),
         "consumer": OmbClass(
             fields={

@@ -389,6 +389,14 @@ CONFLICTS = [
         '5:46: driver.topicAliasMaximum: MQTT 3.1.1 does not have it (remove it, or write protocolVersion: "5")',
     ),
     (
+        "driver: {name: mqtt, protocolVersion: 3.1.1, password: sesame}",
+        "5:56: driver.password: MQTT 3.1.1 sends no password without a user name (write username too)",
+    ),
+    (
+        "driver: {name: mqtt, client: library, password: sesame}",
+        "5:49: driver.password: paho sends no password without a user name (write username too)",
+    ),
+    (
         "driver: {name: pulsar, persistence: {ensembleSize: 2, writeQuorum: 3}}",
         "5:24: driver.persistence: needs ackQuorum ≤ writeQuorum ≤ ensembleSize",
     ),

@@ -156,8 +156,7 @@ def make_paho_client(
     # 0 means no limit: the producer keeps the window. With a limit, paho
     # scans all messages in flight at every answer.
     client.max_inflight_messages_set(0)
-    if options.username is not None:
-        client.username_pw_set(options.username, options.password)
+    client.username_pw_set(options.username, options.password)
     # Any callback here stops paho from writing on its own.
     client.on_socket_register_write = lambda _client, _data, _socket: None
     if options.v5:

@@ -51,6 +51,19 @@ def test_a_keep_alive_has_two_bytes(longest: str) -> None:
     assert driver.keep_alive == int(longest[:-1]) * SECOND
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "password: sesame",  # MQTT 5 with our own client
+        'protocolVersion: "3.1.1", username: joe, password: sesame',
+        "client: library, username: joe, password: sesame",
+        "client: library, username: joe",
+    ],
+)
+def test_a_login_that_a_client_can_send_is_valid(keys: str) -> None:
+    profile.loads(PROFILE.replace("keepAlive: KEEP_ALIVE", keys), "p.yaml")
+
+
 @pytest.mark.parametrize("given", ["65536s", "24h"])
 def test_a_longer_keep_alive_is_a_problem_of_its_line(given: str) -> None:
     with pytest.raises(ProfileError) as caught:
