@@ -13,6 +13,7 @@ from importlib.resources import files
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report import baseline, bottleneck, history, margins, sections, terminal
 from pytest_loadtest.report import comparison as comparisons
 from pytest_loadtest.report.find_results import ReadRun, ResultSet, find_runs
@@ -66,7 +67,8 @@ def write_page(folders: Sequence[Path], file: Path, past: Path | None = None) ->
     An existing file is replaced as a whole, and a missing folder is made.
 
     :param past: a history file; the page shows the trend of these tests from it.
-    :raises UsageError: one of the folders has no run, or the history cannot be read.
+    :raises UsageError: one of the folders has no run, or the history cannot be read or is
+        another file.
     :raises OSError: the file cannot be written.
     """
     results = find_runs(folders)
@@ -84,6 +86,8 @@ def _trend(results: ResultSet, past: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the trend of the page's tests alone, and the number of lines that were skipped."""
     here = {baseline.identity(run.document) for run in results.runs}
     lines, skipped = history.read_history(past)
+    if skipped and not lines:
+        raise UsageError(f"{past} has no line of a history, or those of a later version")
     own = (
         line for line in lines if (line["test"], line["profile"], line["workload"] or "") in here
     )

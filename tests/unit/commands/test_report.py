@@ -42,6 +42,11 @@ def test_a_report_of_several_sessions_names_the_session_of_each_run(tmp_path: Pa
             "cannot write results/monday/test_smoke",
         ),
         (["results", "--output", "file/report.html"], "cannot write file/report.html"),
+        (["results", "--history", "gone"], "gone cannot be read"),
+        (
+            ["results", "--history", "notes"],
+            "notes has no line of a history, or those of a later version",
+        ),
     ],
 )
 def test_an_impossible_report_is_a_usage_error(
@@ -55,6 +60,7 @@ def test_an_impossible_report_is_a_usage_error(
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "results", document())
     (tmp_path / "file").touch()
+    (tmp_path / "notes").write_text("to do\n", encoding="utf-8")
     assert cli.main(["report", *arguments]) == cli.USAGE
     assert text in capsys.readouterr().err
     assert list(tmp_path.rglob("*.html")) == []

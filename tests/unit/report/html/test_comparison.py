@@ -196,10 +196,10 @@ def test_without_a_history_there_is_no_chapter(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_history_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
-    """A file that is no history at all gave a page without a trend and without a word."""
     put(tmp_path, document())
     file = tmp_path / "history.jsonl"
     file.write_text('no history\n{"version": 99}\n', encoding="utf-8")
+    append_history(file, [history_line(document())])
     assert "From run to run 2 lines of the history left out" in read(tmp_path, file).reads
 
 
