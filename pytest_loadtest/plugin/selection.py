@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.mark import MarkMatcher, _parse_expression
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.records import record
@@ -53,9 +54,9 @@ class LoadMark:
 
 
 def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests marked soak, unless ``-m`` names the mark or their node id was given."""
-    if "soak" in config.option.markexpr:
-        return
+    """Deselect tests marked soak, unless their mark lets ``-m`` select them or their node id was
+    given.
+    """
     named = []
     for arg in config.args:
         file, separator, test = arg.partition("::")
@@ -63,7 +64,9 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
             named.append(f"{Path(file).name}::{test}")
 
     def is_deselected(item: pytest.Item) -> bool:
-        return item.get_closest_marker("soak") is not None and not any(
+        if item.get_closest_marker("soak") is None or _selects_by_soak(config, item):
+            return False
+        return not any(
             # A node id names a test, all of its parameters, or a class.
             re.search(rf"(^|/){re.escape(node)}($|\[|::)", item.nodeid)
             for node in named
@@ -72,6 +75,22 @@ def deselect_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
     if soak := list(filter(is_deselected, items)):
         config.hook.pytest_deselected(items=soak)
         items[:] = [item for item in items if item not in soak]
+
+
+def _selects_by_soak(config: pytest.Config, item: pytest.Item) -> bool:
+    """Return whether ``-m`` selects a test because of its mark soak.
+
+    That is so if the expression is true with the mark and false without it, with the other marks
+    of the test (``load and soak``) or without them (``load or soak``).
+    """
+    expression = _parse_expression(config.option.markexpr, "Wrong expression passed to '-m'")
+    soak = list(item.iter_markers("soak"))
+    others = [mark for mark in item.iter_markers() if mark.name != "soak"]
+    for marks in (others, []):
+        is_selected = expression.evaluate(MarkMatcher.from_markers([*marks, *soak]))
+        if is_selected and not expression.evaluate(MarkMatcher.from_markers(marks)):
+            return True
+    return False
 
 
 def set_up_load_last(items: list[pytest.Item]) -> None:

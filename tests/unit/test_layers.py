@@ -34,7 +34,7 @@ CORE = ("errors", "values", "message", "metrics", "schedule", "wire", "verdict",
 # Third-party package → the modules that may import it; a trailing * matches any ending. Imports for types are allowed everywhere.
 THIRD_PARTY = {
     "_pulsar": {"drivers.pulsar.library.consumers", "drivers.pulsar.library.producers"},
-    "_pytest": {"fleet.xdist", "plugin.reporting"},
+    "_pytest": {"fleet.xdist", "plugin.reporting", "plugin.selection"},
     "annotated_types": {"values.fields"},
     "allure_commons": {"plugin.allure"},
     "allure_pytest": {"plugin.allure"},

@@ -206,6 +206,12 @@ def test_all_problems_are_reported_together_and_each_once(rooted: pytest.Pyteste
     [
         ([], ["test_other"]),
         (["-m", "soak"], ["test_soak", "test_other"]),  # pytest's own -m does the rest
+        (["-m", "load or soak"], ["test_soak", "test_other"]),
+        (["-m", "load and soak"], ["test_soak", "test_other"]),
+        (["-m", "(load and not nightly) and soak"], ["test_soak", "test_other"]),
+        (["-m", "not soak_cluster"], ["test_other"]),
+        (["-m", "load and not soak_cluster"], ["test_other"]),
+        (["-m", "not soak"], ["test_other"]),
         (["test_x.py::test_soak"], ["test_soak", "test_other"]),
         ([".", "test_x.py::test_so"], ["test_other"]),
         ([".", "x.py::test_soak"], ["test_other"]),
@@ -217,7 +223,8 @@ def test_soak_tests_are_deselected_unless_named(
     rooted: pytest.Pytester, options: list[str], left: list[str]
 ) -> None:
     """By -m or by their node id."""
-    found = items(rooted, "@pytest.mark.soak\ndef test_soak(): ...\ndef test_other(): ...")
+    marks = "@pytest.mark.load('small')\n@pytest.mark.soak\n"
+    found = items(rooted, f"{marks}def test_soak(load): ...\ndef test_other(): ...")
     config = rooted.parseconfig(
         *(option.replace("test_x.py", found[0].nodeid.partition("::")[0]) for option in options)
     )
