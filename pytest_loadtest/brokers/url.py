@@ -93,13 +93,12 @@ def _endpoint(shown: str, scheme: str, text: str, default: int) -> Endpoint:
     try:
         parts = urlsplit(f"{scheme}://{text}")
         host = parts.hostname
-        port = parts.port or default
+        port = default if parts.port is None else parts.port
     except ValueError as error:
         raise UsageError(f"{shown}: {error}") from error
     if not host or not port:
-        raise UsageError(
-            f"{shown}: {'no host' if not host else 'no port'}; write {scheme}://HOST:PORT"
-        )
+        missing = "port" if host else "host"
+        raise UsageError(f"{shown}: no {missing}; write {scheme}://HOST:PORT")
     return Endpoint(host, port)
 
 

@@ -53,6 +53,8 @@ def test_a_wrong_admin_url_is_a_usage_error(address: str) -> None:
         ("mqtt", "broker:1883"),
         ("pulsar", "pulsar://"),
         ("mqtt", "mqtt://x:99999"),
+        ("mqtt", "mqtt://x:0"),
+        ("pulsar", "pulsar://a:6650,b:0"),
         ("loopback", "loopback://x"),
     ],
 )
