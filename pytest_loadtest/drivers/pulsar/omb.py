@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.drivers.pulsar.settings import NO_LIMIT
 from pytest_loadtest.profile.explain import shown
-from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbFile, OmbKeys
+from pytest_loadtest.profile.omb_driver import OmbClass, OmbField, OmbFile, OmbKeys, Rule
 from pytest_loadtest.profile.omb_fields import constant, flag, integer, string
 from pytest_loadtest.profile.secrets import shown_key
 
@@ -35,17 +35,13 @@ _DATA = {
 }
 
 
-def _service_url(out: OmbFile, value: Any, at: Path) -> None:
-    out.set("target", "url", value, at)
-
-
-def _http_url(out: OmbFile, value: Any, at: Path) -> None:
-    out.set("target", "adminUrl", value, at)
+def _target(key: str) -> Rule:
+    return lambda out, value, at: out.set("target", key, value, at)
 
 
 def _namespace(out: OmbFile, value: Any, at: Path) -> None:
     parts = str(value).split("/")
-    if len(parts) == 3:
+    if len(parts) == 3 and all(parts):
         # Pulsar 1 had tenant/cluster/namespace; namespaces have no cluster since then.
         out.not_applied["client.namespacePrefix"] = (
             f"the cluster in {value}: namespaces have none any more"
@@ -58,10 +54,6 @@ def _cluster(out: OmbFile, value: Any, at: Path) -> None:
     out.not_applied["client.clusterName"] = (
         f"{shown(value)}: a tenant that is missing is made for every cluster of the broker"
     )
-
-
-def _persistence(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
-    out.set("driver", "persistence", dict(values), at)
 
 
 def _authentication(out: OmbFile, values: Mapping[str, Any], at: Path) -> None:
@@ -133,8 +125,8 @@ KEYS: Final = OmbKeys(
     sections={
         "client": OmbClass(
             fields={
-                "serviceUrl": OmbField(read=string, into=_service_url),
-                "httpUrl": OmbField(read=string, into=_http_url),
+                "serviceUrl": OmbField(read=string, into=_target("url")),
+                "httpUrl": OmbField(read=string, into=_target("adminUrl")),
                 "clientMemoryLimitMB": OmbField(
                     read=integer, initial=256, into="clientMemoryLimitMB"
                 ),
@@ -162,7 +154,7 @@ KEYS: Final = OmbKeys(
                         "ackQuorum": OmbField(read=integer, initial=2),
                         "deduplicationEnabled": OmbField(read=flag, initial=False),
                     },
-                    convert=_persistence,
+                    convert=lambda out, values, at: out.set("driver", "persistence", values, at),
                 ),
                 "tlsAllowInsecureConnection": OmbField(
                     read=flag, initial=False, into="tlsAllowInsecureConnection"

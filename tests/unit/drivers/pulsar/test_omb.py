@@ -63,6 +63,13 @@ def test_a_cluster_in_a_namespace_is_not_applied_and_a_queue_may_have_a_length()
     assert list(found.not_applied) == ["client.namespacePrefix"]
 
 
+@pytest.mark.parametrize("prefix", ["a/b/", "/a/b", "a//b", "a/b/c/d"])
+def test_a_namespace_with_an_empty_part_is_an_error_that_shows_it(prefix: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        pulsar(f"namespacePrefix: {prefix}")
+    assert f"driver.namespacePrefix: '{prefix}' does not match" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "data", ["userId:u,pasword:sesame", '{"userId": "u", "pasword": "sesame"}']
 )
