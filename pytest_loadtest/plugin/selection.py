@@ -210,9 +210,7 @@ def load_profile(
     mark = load_mark(item)
     path = profile_path(config, item, mark)
     callspec = getattr(item, "callspec", None)
-    combination: Mapping[str, Any] | None = None
-    if callspec is not None:
-        combination = callspec.params.get(MATRIX)
+    combination = None if callspec is None else callspec.params.get(MATRIX)
     # A mark in pytest.param(…, marks=…) is not there yet when tests are parametrized.
     marked_late = combination is None and (mark.matrix or callspec is not None)
     if marked_late and profile.matrix_of(path, mark.matrix):
@@ -233,14 +231,14 @@ def load_profile(
         )
     driver_file = config.option.load_driver
     if driver_file is not None:
-        for key in (*options, *(combination or ())):
+        for key in (*options, *overrides):
             keys = key.split(".")
             if keys[0] == "workloads":
                 keys = keys[2:]  # its name, too
             if keys[:1] == ["driver"]:
                 raise UsageError(
-                    f"{key} (--load-set, or a matrix) together with --load-driver: that file has"
-                    " the whole section; write the key there, or leave --load-driver out"
+                    f"{key} (--load-set, the test, or a matrix) together with --load-driver: that"
+                    " file has the whole section; write the key there, or leave --load-driver out"
                 )
     if overrides or options:
         loaded = profile.override(path, overrides, options)

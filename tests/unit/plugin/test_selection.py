@@ -289,6 +289,16 @@ def test_a_profile_may_lie_outside_the_project(rooted: pytest.Pytester, tmp_path
             ["--load-set", "workloads.a.driver.delay=1ms", "--load-driver", "other.yaml"],
             "together with --load-driver: that file has the whole section",
         ),
+        (
+            ", **{'driver.delay': '1ms'}",
+            ["--load-driver", "other.yaml"],
+            "driver.delay (--load-set, the test, or a matrix) together with --load-driver",
+        ),
+        (
+            ", driver={'name': 'loopback'}",
+            ["--load-driver", "other.yaml"],
+            "driver (--load-set, the test, or a matrix) together with --load-driver",
+        ),
     ],
 )
 def test_a_setting_without_effect_is_a_usage_error(
