@@ -47,6 +47,7 @@ TICKS = 100
 """Points of a quantile curve for every halving of the share above it."""
 MILLISECONDS = 1e6
 MICROSECONDS = 1e3
+_LONGEST = 160  # bytes of a workload in a file name, which may have 255
 UNITS = {"publishDelayLatency": MICROSECONDS}
 """Units of the latencies that OMB does not report in milliseconds."""
 
@@ -75,18 +76,19 @@ def write_test_result(document: RunDocument, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     assert document.started is not None, "measurements have a start"
     started = datetime.fromisoformat(document.started)
-    stem = re.sub(r"[^\w.@=+-]+", "-", f"{_workload(document)}-{_driver(document)}")
-    stem += f"{started:-%Y-%m-%d-%H-%M-%S}"
-    for number in itertools.count(1):
-        ending = f"-{number}" if number > 1 else ""
-        path = folder / f"{stem}{ending}.json"
+    workload = re.sub(r"[^\w.@=+-]+", "-", _workload(document))
+    shortened = workload.encode()[:_LONGEST].decode(errors="ignore")
+    stem = f"{shortened}-{_driver(document)}{started:-%Y-%m-%d-%H-%M-%S}"
+    path = folder / f"{stem}.json"
+    number = 1
+    while True:
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
+            return path
         except FileExistsError:
-            continue
-        return path
-    raise AssertionError("numbers never end")
+            number += 1
+            path = folder / f"{stem}-{number}.json"
 
 
 def _workload(document: RunDocument) -> str:

@@ -224,3 +224,15 @@ def test_the_file_is_named_as_omb_names_it(tmp_path: Path) -> None:
     assert json.loads(first.read_text()) == omb.test_result(document())
     spaced = omb.write_test_result(document(facts={"workload": "1 topic / 16 partitions"}), folder)
     assert spaced.name == "1-topic-16-partitions-pulsar-2026-11-21-03-00-00.json"
+
+
+def test_a_long_workload_is_shortened_to_a_name_that_a_file_can_have(tmp_path: Path) -> None:
+    """A name has 255 bytes at most, and the name of a workload, here of 3 bytes a character, any
+    length.
+    """
+    long = document(facts={"workload": "負荷" * 60})
+    first = omb.write_test_result(long, tmp_path)
+    second = omb.write_test_result(long, tmp_path)
+    assert first.name == f"{'負荷' * 26}負-pulsar-2026-11-21-03-00-00.json"
+    assert second.name == first.name.replace(".json", "-2.json")
+    assert json.loads(first.read_text())["workload"] == "負荷" * 60
