@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +55,11 @@ import pytest
 def test_orders_are_confirmed(load):
     load.assert_slo()
 """
+_REQUIREMENTS: Final = """\
+# If no index of yours has this version, name the place of the package instead:
+# pytest-loadtest @ git+https://HOST/REPOSITORY@COMMIT
+pytest-loadtest=={}
+"""
 _INI: Final = """\
 [pytest]
 load_profiles = profiles
@@ -83,6 +89,7 @@ def starter_files(
         # Shell, YAML and the CI's patterns each have special characters of their own.
         if not re.fullmatch(r"[\w./ -]*", inside):
             raise UsageError(f"no job for {inside}: name a folder of letters, digits, . _ or -")
+        files["requirements-load.txt"] = _REQUIREMENTS.format(version("pytest-loadtest"))
         files[str(root / CI_FILES[ci])] = _template(f"{ci}.yml").replace("FOLDER/", inside)
     return files
 

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -161,6 +162,18 @@ def test_a_job_is_written_where_the_ci_reads_it(
     assert all(path.startswith(inside) for path in results)
     lines = [line for script in scripts(document) for line in script.splitlines()]
     assert [line for line in lines if ".base/" in line and f'".base/{inside}' not in line] == []
+
+
+@pytest.mark.parametrize("ci", starter.CI_FILES)
+def test_a_job_finds_the_requirements_that_it_installs(ci: str, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / "load"
+    assert cli.main(["init", str(folder), "--ci", ci]) == cli.OK
+    job = (tmp_path / starter.CI_FILES[ci]).read_text(encoding="utf-8")
+    (named,) = re.findall(r"pip install -r (\S+)", job)
+    lines = (folder / named).read_text(encoding="utf-8").splitlines()
+    requirements = [line for line in lines if not line.startswith("#")]
+    assert requirements == [f"pytest-loadtest=={version('pytest-loadtest')}"]
 
 
 @pytest.mark.parametrize("ci", starter.CI_FILES)
