@@ -587,5 +587,7 @@ def _suite(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # JSON has no escape such as \xb5
     _print_line(starter.schema_text(options.name).rstrip("\n"))
     return OK

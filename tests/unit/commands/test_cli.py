@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_loadtest.commands import calibrate, cli, doctor
+from pytest_loadtest.commands import calibrate, cli, doctor, starter
 from pytest_loadtest.errors import GeneratorLimited, NoData, TargetError, UsageError
 from pytest_loadtest.fleet import planning
 from pytest_loadtest.kinds.registry import shipped_costs
@@ -174,6 +175,15 @@ def test_a_standard_output_that_cannot_take_a_text_is_no_missed_objective(
         check=False,
     )
     assert (done.returncode, done.stderr) == (status, error)
+
+
+@pytest.mark.parametrize("name", starter.SCHEMAS)
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_schema_is_utf_8_whatever_standard_output_can_take(name: str, encoding: str) -> None:
+    command = [sys.executable, "-m", "pytest_loadtest", "schema", name]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    printed = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert json.loads(printed.decode("utf-8")) == json.loads(starter.schema_text(name))
 
 
 def test_an_interrupted_command_ends_as_a_shell_reports_it(
