@@ -115,9 +115,10 @@ def aggregation_of(
     """
     deliveries = messages * topology.fan_out
     rows = messages * (1 + topology.reads)
-    # Parts of the run with windows of their own: window, duration and share of the messages.
-    parts = [(profile.slo.window, duration, 1.0)]
-    parts += [(stage.slo.window, stage.duration, stage.duration / duration) for stage in stages]
+    # Parts of the run with windows of their own: window, duration and messages.
+    parts = [(profile.slo.window, duration, messages)]
+    for stage in stages:
+        parts.append((stage.slo.window, stage.duration, stage.rate * stage.duration / SECOND))
 
     # Latencies of sent messages are two send delays and, with acknowledgements, one more; those of
     # received ones are end-to-end and receive lag.
@@ -126,10 +127,10 @@ def aggregation_of(
     cells = filled(duration / SECOND, deliveries, SECOND_BUCKETS)
     judged = 0.0
     row = _ROW
-    for window, length, share in parts:
+    for window, length, due in parts:
         pieces = length / min(window or INTERVAL, INTERVAL)
-        cells += sent_kinds * filled(pieces, messages * share)
-        cells += received_kinds * filled(pieces, deliveries * share)
+        cells += sent_kinds * filled(pieces, due)
+        cells += received_kinds * filled(pieces, due * topology.fan_out)
         if window:
             judged += length / window * len(profile.objectives)
             row = _ROW_OF_WINDOWS

@@ -284,9 +284,10 @@ class Needs:
 
 def needs_of(
     profile: Profile,
-    *,
     topology: Topology,
+    *,
     pool: PayloadPool,
+    highest: float,
     rate: float,
     size: float,
     duration: int,
@@ -298,12 +299,12 @@ def needs_of(
 ) -> Needs:
     """Compute the needs.
 
-    :param rate: msg/s of all streams. :param size: mean bytes of a message.
-    :param duration: measured phase, ns.
+    :param highest: msg/s of all streams. :param rate: likewise their mean rate.
+    :param size: mean bytes of a message. :param duration: measured phase, ns.
     """
     fan_out = topology.reads
-    batch = expected_batch(profile, topology, size, rate)
-    busiest = cost.busiest_worker(rate, fan_out, size, workers, batch=batch)
+    batch = expected_batch(profile, topology, size, highest)
+    busiest = cost.busiest_worker(highest, fan_out, size, workers, batch=batch)
     connections = Connections.of(profile, topology, workers, machine, broker_here=broker_here)
     chunks = chunk_buffers(profile, topology, int(pool.sizes.max()))
     queues = _queued_bytes(profile, topology, size, workers)
@@ -311,11 +312,11 @@ def needs_of(
         queues += chunks.sending + chunks.receiving
     messages = rate * duration / SECOND
     return Needs(
-        bytes_per_second=rate * size,
-        delivered=rate * size * fan_out,
+        bytes_per_second=highest * size,
+        delivered=highest * size * fan_out,
         connections=connections,
         memory=queues + pool.memory * workers + connections.memory,
-        cores=cost.cores(rate, fan_out, size, broker_here=broker_here, batch=batch),
+        cores=cost.cores(highest, fan_out, size, broker_here=broker_here, batch=batch),
         busiest_worker=busiest,
         batch=batch if cost.shared else None,
         broker_here=broker_here,

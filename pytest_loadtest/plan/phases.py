@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_loadtest.message.payloads import PayloadPool
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.stages import Steps
     from pytest_loadtest.schedule.stream_order import Turns
@@ -83,7 +84,7 @@ class Phase:
         """The sequence of each stream's first message, ``(P,)``; computed at each access."""
         return self.before.column()
 
-    def first_of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def first_of(self, streams: Streams) -> NDArray[np.int64]:
         """Return the sequence of the first message of some streams, in their order.
 
         A stream may be there several times.

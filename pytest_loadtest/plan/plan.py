@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -320,25 +320,25 @@ def make_plan(
         longest = phases[-1].duration
 
     hosts = tuple(hosts) or (CONTROLLER,) * workers
+    assignments = assign(topology, workers)
     if profile.pair_consumers:
         assignments = assign_by_host(topology, hosts)
-    else:
-        assignments = assign(topology, workers)
-
-    def needs_at(topology: Topology, rate: float) -> Needs:
-        return needs_of(
-            profile,
-            topology=topology,
-            pool=pool,
-            rate=rate,
-            size=traffic.mean_size,
-            duration=longest,
-            workers=workers,
-            cost=cost,
-            machine=machine,
-            broker_here=broker_here,
-            stages=phases[-1].stages if phases else (),
-        )
+    needs_at = partial(
+        needs_of,
+        profile,
+        pool=pool,
+        size=traffic.mean_size,
+        duration=longest,
+        workers=workers,
+        cost=cost,
+        machine=machine,
+        broker_here=broker_here,
+        stages=phases[-1].stages if phases else (),
+    )
+    whole_needs = None
+    if changed is not None:
+        highest = highest_rate(profile, whole)
+        whole_needs = needs_at(unscaled, highest=highest, rate=whole.rate or highest)
 
     return Plan(
         profile=profile,
@@ -356,27 +356,25 @@ def make_plan(
         clamped=pool.clamped,
         example=_example(pool),
         bodies=_digest(pool),
-        needs=needs_at(topology, max(rate, traffic.highest)),
-        unscaled=None if changed is None else needs_at(unscaled, highest_rate(profile, whole)),
+        needs=needs_at(topology, highest=max(rate, traffic.highest), rate=rate),
+        unscaled=whole_needs,
     )
 
 
 def _profile_topology(profile: Profile) -> Topology:
     skew = profile.skew
-    subscriptions = profile.subscriptions_per_topic
-    if profile.producer_only:
-        subscriptions = 0
+    route = profile.route
     return Topology(
         topics=profile.topics,
         partitions=profile.partitions_per_topic,
         producers=profile.producers_per_topic,
-        subscriptions=subscriptions,
+        subscriptions=0 if profile.producer_only else profile.subscriptions_per_topic,
         consumers=profile.consumer_per_subscription,
         name=profile.topic,
         hashes=(skew and skew.hashes) or (),
-        outputs=1 if profile.route is None else profile.route.due,
-        selective=profile.route is not None and profile.route.choice is not None,
-        tapped=profile.route is not None and profile.route.tap,
+        outputs=route.due if route else 1,
+        selective=bool(route and route.choice),
+        tapped=bool(route and route.tap),
     )
 
 

@@ -27,11 +27,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from pytest_loadtest.message.streams import stream_column
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pytest_loadtest.message.streams import Streams
     from pytest_loadtest.schedule.stream_order import Turns
 
 
@@ -256,13 +258,11 @@ class StreamCounts:
             rests = tuple(sorted((*rests, rest)))
         return replace(self, rounds=self.rounds + rounds, rests=rests)
 
-    def of(self, streams: range | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def of(self, streams: Streams) -> NDArray[np.int64]:
         """Return the counts of some streams, in their order; the cost does not depend on the number
         of other streams.
         """
-        numbers = streams
-        if isinstance(streams, range):
-            numbers = np.arange(streams.start, streams.stop, streams.step)
+        numbers = stream_column(streams)
         # the rests that are not above the stream
         counts = np.searchsorted(np.array(self.rests, np.int64), numbers, side="right")
         np.subtract(self.rounds + len(self.rests), counts, out=counts)

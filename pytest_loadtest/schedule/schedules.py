@@ -317,11 +317,8 @@ class ByteSchedule:
         del self._fronts[: max(reached - 1, 0)]
 
     def marks(self) -> list[tuple[int, Column]]:
-        marks = []
-        for at, place in self._changes:
-            row = self._rows_before.get(place, self._end)
-            marks.append((at, self.numbers(row)))
-        return marks
+        rows = self._rows_before
+        return [(at, self.numbers(rows.get(place, self._end))) for at, place in self._changes]
 
 
 Schedule = EvenSchedule | ByteSchedule

@@ -594,6 +594,21 @@ def test_the_needs_of_a_plan_follow_from_profile_windows_and_costs() -> None:
     }
 
 
+def test_a_short_peak_needs_cores_for_its_rate_and_disk_for_its_messages() -> None:
+    """Not disk and aggregation for the whole phase at the rate of the peak."""
+    text = "name: p\nmessageSize: 64\ndriver: {name: loopback}\n"
+    stages = "stages: [{duration: 86340s, rate: 1000}, {duration: 60s, rate: 100000}]\n"
+    peak = made(profiles.loads(text + stages, "p.yaml"), scale=0.5, machine=CLUSTER)
+    even = "producerRate: 1068.75\ntestDuration: 86400s\n"
+    same = made(profiles.loads(text + even, "p.yaml"), scale=0.5, machine=CLUSTER)
+    assert peak.unscaled is not None
+    assert same.unscaled is not None
+    for needs, same_messages in ((peak.needs, same.needs), (peak.unscaled, same.unscaled)):
+        assert needs.disk == pytest.approx(same_messages.disk)
+        assert needs.aggregation.tasks == same_messages.aggregation.tasks
+        assert needs.cores > 50 * same_messages.cores
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("client", ["native", "library"])
 def test_another_broker_has_a_cost_of_its_own(qos: int, client: str) -> None:
