@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.schedule.changes import CHANGE_IN, UNDER_WAY, Change
-from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
+from pytest_loadtest.schedule.pacing import LEAST_RATE, Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import scaled_count
 from pytest_loadtest.values.quantities import SECOND
 from pytest_loadtest.values.records import record
@@ -316,7 +316,8 @@ def warmup_and_measure(
     )
     if not streams or not warmup:
         return (measure,)
-    first_rate = next((rate for _, rate in traffic.steps if rate), 0.0)
+    # A ramp from 0 may begin with rates that are too low for a phase of their own.
+    first_rate = next((rate for _, rate in traffic.steps if rate >= LEAST_RATE), 0.0)
     steps = ((warmup, first_rate),)
     first = replace(
         measure,

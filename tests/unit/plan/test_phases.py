@@ -291,6 +291,22 @@ def test_a_warm_up_has_the_first_rate_above_0_and_the_first_consumers() -> None:
     assert measure.first.tolist() == [75] * 4
 
 
+@pytest.mark.parametrize(
+    ("rate", "scale", "warmed"),
+    [("{from: 0, to: 1}", 1.0, 0.00105), ("{replay: [0.001, 1000]}", 0.1, 100.0)],
+)
+def test_a_warm_up_begins_with_a_rate_that_can_be_paced(
+    rate: str, scale: float, warmed: float
+) -> None:
+    text = "name: p\nmessageSize: 64\nwarmupDuration: 5s\ndriver: {name: loopback}\n"
+    stages = f"stages: [{{duration: 1h, rate: {rate}}}]\n"
+    profile = profiles.loads(text + stages, "p.yaml")
+    plan = plans.made(profile, scale=scale, machine=plans.CLUSTER)
+    warmup, measure = plan.phases
+    assert warmup.steps == ((5 * SECOND, pytest.approx(warmed)),)
+    assert measure.total == pytest.approx(plan.rate * 3600, abs=1)
+
+
 def test_without_a_warm_up_or_without_streams_there_is_the_measured_phase_alone() -> None:
     """Without streams nothing is due in it."""
     (only,) = warmup_and_measure(staged_traffic(), 4, 0, 100.0)
