@@ -491,13 +491,17 @@ def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
     The producers of a topic are equal.
 
     :param rate: msg/s of all streams together.
+    :raises UsageError: the scale makes the cycle of turns too long.
     """
     skew = profile.skew
     if skew is None or not topology.streams or (skew.weights is None and skew.zipf is None):
         return None
-    return Turns.weighted(
-        skew.shares(topology.topics), swing=skew.period(rate), times=topology.producers
-    )
+    shares = skew.shares(topology.topics)
+    try:
+        return Turns.weighted(shares, swing=skew.period(rate), times=topology.producers)
+    except ValueError as error:  # only a scale above 1 exceeds the limit on profiles
+        remedy = "use a smaller --load-scale"
+        raise UsageError(f"profile {profile.name}: skew: {error}: {remedy}") from None
 
 
 def skewed_pool(profile: Profile, pool: PayloadPool) -> PayloadPool:

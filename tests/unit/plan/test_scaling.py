@@ -68,6 +68,16 @@ def test_a_scale_beyond_the_rates_of_a_search_is_an_error(scale: float, limit: s
         made(profile, scale=scale, machine=CLUSTER)
 
 
+@pytest.mark.parametrize("skew", ["{zipf: 1, swing: 10s}", "{zipf: 1}"])
+def test_a_scale_with_more_turns_than_a_cycle_may_have_is_an_error(skew: str) -> None:
+    text = "name: p\nmessageSize: 64\ndriver: {name: loopback}\nproducerRate: 1000\n"
+    more = "testDuration: 60s\ntopics: 10\nproducersPerTopic: 10\nscalable: [producers]\n"
+    profile = profiles.loads(f"{text}{more}skew: {skew}\n", "p.yaml")
+    limit = "turns, at most 1,000,000 are possible: use a smaller --load-scale"
+    with pytest.raises(UsageError, match=re.escape(limit)):
+        made(profile, scale=20, machine=CLUSTER)
+
+
 def test_a_shortened_plan_has_durations_before_and_after_and_the_share_of_messages() -> None:
     plan = made(
         loopback(duration="4s", topics=4, scalable="[topics]"),
