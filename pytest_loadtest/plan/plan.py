@@ -79,7 +79,8 @@ class Plan:
     :param scale: None if the profile runs as written.
     :param profile: with the bounds of its section ``scaled``, if the plan is scaled.
     :param clamped: payloads whose size was moved to the envelope's or the target's limit.
-    :param example: a message of a template; empty without templates.
+    :param example: a message of the first template, with zeros in its fields; empty without
+        templates.
     :param bodies: a digest of all bodies of templates, whose files the profile only names; empty
         without templates.
     :param hosts: of each worker, by rank.
@@ -228,13 +229,6 @@ def profile_pool(profile: Profile, files: Mapping[str, bytes] | None = None) -> 
     return skewed_pool(profile, pool)
 
 
-def _example(pool: PayloadPool) -> str:
-    """Return a message of the first pattern, with zeros in its fields; empty without patterns."""
-    if not pool.patterns:
-        return ""
-    return excerpt(example_of(pool.patterns[0]))
-
-
 def _digest(pool: PayloadPool) -> str:
     """Return a digest of the patterns, empty without any."""
     if not pool.patterns:
@@ -354,7 +348,7 @@ def make_plan(
         mean_size=traffic.mean_size,
         bucket_names=pool.bucket_names,
         clamped=pool.clamped,
-        example=_example(pool),
+        example=excerpt(example_of(pool.patterns[0])) if pool.patterns else "",
         bodies=_digest(pool),
         needs=needs_at(topology, highest=max(rate, traffic.highest), rate=rate),
         unscaled=whole_needs,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import able, kinds, labels, load_reference
 from pytest_loadtest.message.envelope import COMPACT_HEAD, HEAD
-from pytest_loadtest.message.payloads import CHECKSUM, parse_range
+from pytest_loadtest.message.payloads import CHECKSUM, MAX_BUCKETS, parse_range
 from pytest_loadtest.message.samples import WIDTH
 from pytest_loadtest.profile import judging, route, skew, traffic
 from pytest_loadtest.profile.fields import MOST_DURATION, spelling
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 _ADDRESSES: Final = ("url", "subscriber_url", "admin_url", "image")
-BUCKETS: Final = 256
-"""The largest number of size ranges: the envelope numbers a bucket in one byte."""
 
 
 def _duration(profile: Profile) -> Iterator[Problem]:
@@ -100,17 +98,19 @@ def _sendable(profile: Profile) -> Iterator[Problem]:
 
 
 def _numbered(profile: Profile) -> Iterator[Problem]:
-    """Reject more ranges than the envelope can number."""
+    """Reject more ranges than the envelope can number; ``messageSize`` is one next to stages'."""
     distributions = list(traffic.distributions(profile))
     names = {text for sizes in distributions for text in sizes.ranges}
-    if len(names) <= BUCKETS:
+    if profile.message_size is not None:
+        names.add(str(profile.message_size))
+    if len(names) <= MAX_BUCKETS:
         return
     first = distributions[0]
-    path = first.path if len(first.ranges) > BUCKETS else distributions[-1].path
+    path = first.path if len(first.ranges) > MAX_BUCKETS else distributions[-1].path
     remedy = "merge some"
     if len(distributions) > 1:
         remedy += ", or use the same ranges in all stages"
-    message = f"messageSizeDistribution: more than {BUCKETS} ranges"
+    message = f"messageSizeDistribution: more than {MAX_BUCKETS} ranges"
     yield Problem(path, message, remedy, at_key=True)
 
 

@@ -249,7 +249,10 @@ class Profile(Section):
     @field_validator("stages")
     @classmethod
     def _named(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        return tuple(map(_named_stage, range(1, len(stages) + 1), stages))
+        return tuple(
+            stage if stage.name else stage.model_copy(update={"name": f"stage {number}"})
+            for number, stage in enumerate(stages, 1)
+        )
 
     @field_validator("scaled")
     @classmethod
@@ -406,12 +409,6 @@ class Profile(Section):
             left_out.add("search")
         own = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out)
         return own | {"workloads": [workload.document() for workload in self.workloads]}
-
-
-def _named_stage(number: int, stage: Stage) -> Stage:
-    if stage.name:
-        return stage
-    return stage.model_copy(update={"name": f"stage {number}"})
 
 
 def _implicit(profile: Profile) -> Iterator[Objective]:

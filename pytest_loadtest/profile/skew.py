@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_loadtest.errors import Problem
 from pytest_loadtest.kinds.registry import labels
 from pytest_loadtest.message.envelope import HEAD
-from pytest_loadtest.message.payloads import CHECKSUM
+from pytest_loadtest.message.payloads import CHECKSUM, MAX_BUCKETS
 from pytest_loadtest.profile.traffic import small_sizes
 from pytest_loadtest.schedule.stream_order import MOST_TURNS
 
@@ -117,15 +117,19 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
         return
     reason = "topics with different rates need"
     least = HEAD + (CHECKSUM if profile.checksum else 0)
-    for size in sorted(set(skew.message_sizes or ())):
+    sizes = sorted(set(skew.message_sizes or ()))
+    for size in sizes:
         if size < least:
             message = f"skew.messageSizes: {size} B is below the {least} B that {reason}"
             yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
+    if len(sizes) > MAX_BUCKETS:
+        message = f"skew.messageSizes: {len(sizes)} different sizes, at most {MAX_BUCKETS}"
+        remedy = "round them, so that topics have equal ones"
+        yield Problem(("skew", "messageSizes"), f"{message} are possible", remedy)
     yield from small_sizes(profile, HEAD, reason, ", or remove skew")
-    largest = max(skew.message_sizes or (0,))
     limit = profile.max_message_size
-    if largest > limit:
-        message = f"skew.messageSizes: {largest} B is above what the broker takes, {limit} B"
+    if sizes and sizes[-1] > limit:
+        message = f"skew.messageSizes: {sizes[-1]} B is above what the broker takes, {limit} B"
         yield Problem(("skew", "messageSizes"), message, f"write {limit} or less")
 
 

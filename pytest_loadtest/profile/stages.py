@@ -236,9 +236,8 @@ class Stage(Section):
 
         :param default_rate: the profile's rate, for a stage without one.
         """
-        if self.rates:
-            return not any(self.rates.values())
-        return not default_rate
+        rates = self.rates or {"": default_rate}
+        return not any(rates.values())
 
     @property
     def pieces(self) -> int:

@@ -576,3 +576,15 @@ def test_too_many_clients_are_an_error_at_the_largest_number(
 
 def test_the_largest_number_of_clients_is_allowed() -> None:
     assert profile.loads(f"{ORDINARY}topics: 20000000\n", "p.yaml").topics == 20_000_000
+
+
+def test_a_message_size_next_to_ranges_of_stages_is_one_of_the_ranges() -> None:
+    def staged(ranges: int) -> profile.Profile:
+        sizes = {f"{64 * number}-{64 * number + 64}": 1 for number in range(1, ranges + 1)}
+        stages = json.dumps([{"duration": "1s", "messageSizeDistribution": sizes}])
+        text = "name: p\nproducerRate: 1\nmessageSize: 64\n"
+        return loads(f"{text}stages: {stages}\n")
+
+    assert len(staged(255).stages[0].buckets or ()) == 255
+    with pytest.raises(ProfileError, match="messageSizeDistribution: more than 256 ranges"):
+        staged(256)

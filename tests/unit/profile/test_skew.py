@@ -148,6 +148,19 @@ def test_a_wrong_skew_is_an_error_at_its_place(
     assert any(line.startswith(f"p.yaml:{place}: {said}") for line in lines), lines
 
 
+def test_topics_have_at_most_as_many_sizes_as_the_envelope_can_number() -> None:
+    text = "name: p\nproducerRate: 1000\ntestDuration: 1s\ntopics: 300\n"
+
+    def sized(different: int) -> profile.Profile:
+        sizes = [100 + topic % different for topic in range(300)]
+        return profile.loads(f"{text}skew: {{messageSizes: {sizes}}}\n", "p.yaml")
+
+    assert len(sized(256).buckets or ()) == 256
+    limit = "p.yaml:5:22: skew.messageSizes: 257 different sizes, at most 256 are possible"
+    with pytest.raises(ProfileError, match=limit):
+        sized(257)
+
+
 def test_the_schema_accepts_sizes_by_topic_without_message_size() -> None:
     assert not list(SCHEMA.iter_errors(yaml.safe_load(SIX.read_text(encoding="utf-8"))))
     assert list(SCHEMA.iter_errors(yaml.safe_load(text_of("{weights: [0, 1, 2]}"))))
