@@ -63,23 +63,19 @@ def find(name_or_path: str, folder: Path, places: Sequence[Path] = ()) -> Path:
     if given.suffix in _SUFFIXES or (len(given.parts) > 1 and files):
         if not files:
             raise UsageError(f"no profile file {name_or_path}: looked at {_listed(candidates)}")
-        _same_content(name_or_path, files)
-        return files[0]
+        first, *others = files
+        for other in others:
+            if read_limited(other, "profile") != read_limited(first, "profile"):
+                different = f"two files with different content, {first} and {other}"
+                remedy = "write a path that only one of them has, or remove one"
+                raise UsageError(f"profile {name_or_path} is {different}: {remedy}")
+        return first
     for place in (folder, shipped("profiles")):
         for suffix in _SUFFIXES:
             path = place / f"{name_or_path}{suffix}"
             if path.is_file():
                 return path
     raise UsageError(_unknown(name_or_path, folder))
-
-
-def _same_content(name: str, files: Sequence[Path]) -> None:
-    """:raises UsageError: one of the files has other content than the first."""
-    first, *others = files
-    for other in others:
-        if read_limited(other, "profile") != read_limited(first, "profile"):
-            found = f"profile {name} is two files with different content, {first} and {other}"
-            raise UsageError(f"{found}: write a path that only one of them has, or remove one")
 
 
 def _unknown(name: str, folder: Path) -> str:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pytest_loadtest.errors import Path
     from pytest_loadtest.profile.model import Profile
-    from pytest_loadtest.verdict.abort import Abort
     from pytest_loadtest.verdict.objectives import Slo
 
 
@@ -257,7 +256,8 @@ def _possible(profile: Profile) -> Iterator[Problem]:
     if profile.abort is None:
         return
     at = ("abort",)
-    latency = _latency_key(profile.abort)
+    keys = (key for key in profile.abort.written if str(key).partition(".")[0] == LATENCY)
+    latency = next(keys, None)
     if profile.connects_only or profile.consumer_only:
         message = "the run sends nothing, so no message can be late, failed or dropped"
         yield _wrong_key(at, message, "remove it")
@@ -275,14 +275,6 @@ def _possible(profile: Profile) -> Iterator[Problem]:
         message = "needs a rate in messages; producerRate is in bytes"
         remedy = "write producerRate: 5000/s, or failed: 1%"
         yield _wrong_key(("abort", latency), message, remedy)
-
-
-def _latency_key(abort: Abort) -> str | None:
-    """Return the first key of the section that bounds a latency, or None."""
-    for key in abort.written:
-        if str(key).partition(".")[0] == LATENCY:
-            return key
-    return None
 
 
 CHECKS = (

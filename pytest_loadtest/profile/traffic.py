@@ -15,7 +15,7 @@ from pytest_loadtest.message.payloads import CHECKSUM, MAX_PAYLOADS
 from pytest_loadtest.message.sizing import representatives
 from pytest_loadtest.metrics.catalogue import Need, needing
 from pytest_loadtest.profile.fields import MOST_DURATION
-from pytest_loadtest.profile.judging import bounding
+from pytest_loadtest.profile.judging import bounding, sections
 from pytest_loadtest.profile.sections import DELAY_EXAMPLE, SearchSection
 from pytest_loadtest.profile.stages import MOST_PIECES, Sine, Spike, Stage
 from pytest_loadtest.schedule.changes import UNDER_WAY
@@ -261,8 +261,8 @@ def _mean_size(profile: Profile) -> float:
     buckets = profile.buckets or ()
     if not buckets:
         return profile.message_size or HEAD
-    total = sum(fmean(_sizes_of(bucket, profile)) * bucket.weight for bucket in buckets)
-    return total / sum(bucket.weight for bucket in buckets)
+    means = [fmean(_sizes_of(bucket, profile)) for bucket in buckets]
+    return fmean(means, [bucket.weight for bucket in buckets])
 
 
 def _stages(profile: Profile) -> Iterator[Problem]:
@@ -327,9 +327,11 @@ def _rates(profile: Profile, stage: Stage, path: Path, label: str) -> Iterator[P
 
 
 class Pause(NamedTuple):
-    """A time without messages: one stage, or several in a row.
+    """A time without messages: pieces of rate 0 in a row, of one stage or several.
 
-    Times are ns from the start of the measured phase.
+    Times are ns from the start of what is judged.
+
+    :param name: of the stage in which it begins.
     """
 
     name: str
@@ -337,59 +339,64 @@ class Pause(NamedTuple):
     end: int
 
 
-def _pauses(profile: Profile) -> list[Pause]:
+def _pauses(stages: Sequence[Stage], default_rate: float) -> list[Pause]:
     pauses: list[Pause] = []
     start = 0
-    for stage in profile.stages:
-        end = start + stage.duration
-        if stage.pauses(profile.producer_rate) and not profile.consumer_only:
-            if pauses and pauses[-1].end == start:
+    for stage in stages:
+        for length, rate in stage.steps(default_rate):
+            end = start + length
+            if not rate and pauses and pauses[-1].end == start:
                 pauses[-1] = pauses[-1]._replace(end=end)
-            else:
+            elif not rate:
                 pauses.append(Pause(stage.name, start, end))
-        start = end
+            start = end
     return pauses
 
 
 def _judged_in_pauses(profile: Profile) -> Iterator[Problem]:
-    """Reject objectives on the whole run that a pause leaves without data, or makes impossible."""
-    for path, slo in (("slo",), profile.slo), (("scaled", "slo"), profile.scaled.slo):
-        for pause in _pauses(profile):
-            for key, message, remedy in _spoiled(slo, pause, profile):
+    """Reject objectives that a pause leaves without data, or makes impossible."""
+    # Too many pieces are a problem of their own, and would take minutes to compute.
+    if profile.consumer_only or any(stage.pieces > MOST_PIECES for stage in profile.stages):
+        return
+    for path, slo in sections(profile):
+        stages = profile.stages
+        if path[0] == "stages":
+            stages = (stages[int(path[1])],)
+        for pause in _pauses(stages, profile.producer_rate) if slo else ():
+            for key, message, remedy in _spoiled(slo, pause, stages):
                 yield Problem((*path, key), message, remedy, at_key=True).named()
 
 
-def _spoiled(slo: Slo, pause: Pause, profile: Profile) -> Iterator[tuple[str, str, str]]:
-    """Yield the objectives that a pause spoils: key, message, and remedy."""
-    nothing = f"nothing is due in stage {pause.name!r}"
+def _spoiled(slo: Slo, pause: Pause, stages: Sequence[Stage]) -> Iterator[tuple[str, str, str]]:
+    """Yield the objectives on stages that a pause spoils: key, message, and remedy."""
+    length = pause.end - pause.start
+    nothing = f"nothing is due in stage {pause.name!r} for {format_duration(length)}"
     if slo.window and _has_window(pause, slo.window) and "window" in slo:
         window = format_duration(slo.window)
         remedy = "write the objectives with a window under the other stages, or a longer window"
         yield "window", f"{nothing}, so a window of {window} in it has no data", remedy
-    if "drift" in slo and _has_end(pause, profile.test_duration):
-        message = f"{nothing}, which is the first or the last tenth of the run"
+    if "drift" in slo and _has_end(pause, sum(stage.duration for stage in stages)):
+        message = f"{nothing}, so the first or the last tenth has no data"
         yield "drift", message, "remove it, or the stage"
-    length = pause.end - pause.start
     for objective in slo.objectives:
         bound = objective.maximum
         if objective.metric == "deliveryGap" and bound is not None and bound < length:
-            gap = f"{nothing} for {format_duration(length)}"
             remedy = "write it under the other stages, or a longer bound"
-            yield "deliveryGap", f"{gap}, which is a gap longer than the bound", remedy
+            yield "deliveryGap", f"{nothing}, which is a gap longer than the bound", remedy
             return
 
 
 def _has_window(pause: Pause, window: int) -> bool:
     """Return whether a whole window lies in the pause.
 
-    The first one begins with the measured phase.
+    The first one begins with what is judged.
     """
     first = -(-pause.start // window) * window
     return first + window <= pause.end
 
 
 def _has_end(pause: Pause, duration: int) -> bool:
-    """Return whether the first or the last tenth of the run lies in the pause."""
+    """Return whether the first or the last tenth of what is judged lies in the pause."""
     tenth = duration // 10
     first = pause.start == 0 and pause.end >= tenth
     last = pause.end == duration and pause.start <= duration - tenth

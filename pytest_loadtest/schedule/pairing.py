@@ -124,9 +124,7 @@ def placement(
     names = list(dict.fromkeys(hosts))
     if len(names) == 1 or not topology.streams or not topology.all_consumers:
         return None
-    weights = np.ones(topology.streams)
-    if turns is not None:
-        weights = turns.astype(np.float64)
+    weights = np.ones(topology.streams) if turns is None else turns.astype(np.float64)
 
     within = 0.0
     complete = True

@@ -345,7 +345,7 @@ PAUSED = "stages: [{duration: 20s, rate: 5}, {name: rest, duration: 15s, rate: 0
     [
         (
             "{throughput: 1%, window: 10s}",
-            "slo.window: nothing is due in stage 'rest', so a window of 10.0 s in it has no data",
+            "slo.window: nothing is due in stage 'rest' for 30.0 s, so a window of 10.0 s in it has no data",
         ),
         (
             "{deliveryGap: {max: 29s}}",
@@ -360,6 +360,39 @@ def test_an_objective_that_a_pause_leaves_without_data_is_an_error(slo: str, wor
     assert loads(
         f"{STAGED}{PAUSED}\nslo: {{deliveryGap: {{max: 31s}}, throughput: 1%, window: 30s}}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("rate", "slo", "words"),
+    [
+        (
+            "{replay: [100, 0, 0, 100], every: 5s}",
+            "{throughput: 1%, window: 5s}",
+            "nothing is due in stage 'a' for 10.0 s, so a window of 5.00 s in it has no data",
+        ),
+        (
+            "{spike: {base: 0, peak: 100, at: 12s, for: 5s}}",
+            "{deliveryGap: {max: 5s}}",
+            "nothing is due in stage 'a' for 12.0 s, which is a gap longer than the bound",
+        ),
+        (
+            "{replay: [0, 0, 100, 100]}",
+            "{drift: {throughput: 5%}}",
+            "nothing is due in stage 'a' for 10.0 s, so the first or the last tenth has no data",
+        ),
+    ],
+)
+@pytest.mark.parametrize("of_stage", [False, True])
+def test_a_shape_that_pauses_within_a_stage_is_a_pause(
+    rate: str, slo: str, words: str, of_stage: bool
+) -> None:
+    """For objectives on the run and on the stage."""
+    own = f"slo: {slo}" if of_stage else "slo: {}"
+    text = f"{STAGED}stages: [{{name: a, duration: 20s, rate: {rate}, {own}}}]\n"
+    (line,) = problems(text if of_stage else f"{text}slo: {slo}\n")
+    assert words in line
+    even = text.replace(rate, "100")
+    assert loads(even if of_stage else f"{even}slo: {slo}\n")
 
 
 @pytest.mark.parametrize("rates", [(0, 5), (5, 0)])
