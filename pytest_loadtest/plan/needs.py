@@ -87,9 +87,8 @@ class Connections:
         total = profile.driver.connections(topology.streams, topology.all_consumers, workers)
         # A tap is a client of its own, also where a worker has one connection for all others.
         total += profile.driver.connections(0, topology.taps, workers)
-        of_worker = 0
-        for clients in (topology.streams, topology.all_consumers, topology.taps):
-            of_worker += math.ceil(clients / workers)
+        clients = (topology.streams, topology.all_consumers, topology.taps)
+        of_worker = sum(math.ceil(number / workers) for number in clients)
         busiest = min(total, of_worker)
         client = profile.driver.kind.clients[choose_client(profile).client]
         spread = broker_here and client.spreads

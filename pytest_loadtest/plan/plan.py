@@ -395,10 +395,9 @@ def _search(
     factor: float,
     cap: int | None,
 ) -> Spec | None:
-    if not profile.peak_search:
-        return None
     search = profile.search
-    assert search is not None
+    if search is None or not profile.peak_search:
+        return None
     hold, confirm, warmup = (planned for _, planned in durations(profile, whole, cap).values())
     floor = lowest_rate(profile.objectives, hold, topology.fan_out)
     if profile.in_bytes:
@@ -494,8 +493,9 @@ def turns_of(profile: Profile, topology: Topology, rate: float) -> Turns | None:
     try:
         return Turns.weighted(shares, swing=skew.period(rate), times=topology.producers)
     except ValueError as error:  # only a scale above 1 exceeds the limit on profiles
-        remedy = "use a smaller --load-scale"
-        raise UsageError(f"profile {profile.name}: skew: {error}: {remedy}") from None
+        raise UsageError(
+            f"profile {profile.name}: skew: {error}: use a smaller --load-scale"
+        ) from None
 
 
 def skewed_pool(profile: Profile, pool: PayloadPool) -> PayloadPool:

@@ -217,7 +217,6 @@ def _rate(value: object, number: ValidatorFunctionWrapHandler) -> float:
     """Read a rate: a number, or text with a unit. A rate in bytes becomes a :class:`ByteRate`."""
     if isinstance(value, ByteRate):
         return value
-    rate: float
     if not isinstance(value, str) or re.fullmatch(r"\s*[-+]?[\d_., eE+-]*\s*", value):
         rate = float(number(value))
     else:

@@ -368,9 +368,9 @@ def _cumulative(
             key = tuple(sorted(item for item in sample.labels.items() if item[0] != "le"))
             series[key][bound] = _number(sample.value, sample, reference)
     if not series:
-        raise UsageError(
-            f"{reference}: there is no histogram {name!r}{_which(labels)} ({_hint(name, others)})"
-        )
+        which = ", ".join(f'{label}="{value}"' for label, value in labels.items())
+        sought = f"{name!r} with {which}" if labels else f"{name!r}"
+        raise UsageError(f"{reference}: there is no histogram {sought} ({_hint(name, others)})")
     first, *further = series.values()
     if any(counts.keys() != first.keys() for counts in further):
         different = f"the {len(series)} series of {name!r} have different bounds"
@@ -390,12 +390,6 @@ def _number(given: str | float, sample: Sample, reference: str) -> float:
     if math.isnan(value):
         raise UsageError(f"{reference}: {sample.name}{sample.labels}: {given!r} is not a number")
     return value
-
-
-def _which(labels: Labels) -> str:
-    if not labels:
-        return ""
-    return " with " + ", ".join(f'{name}="{value}"' for name, value in labels.items())
 
 
 def _hint(name: str, others: set[str]) -> str:

@@ -123,9 +123,8 @@ def _sizes(profile: Profile) -> Iterator[Problem]:
             message = f"skew.messageSizes: {size} B is below the {least} B that {reason}"
             yield Problem(("skew", "messageSizes"), message, f"write {least} or more")
     if len(sizes) > MAX_BUCKETS:
-        message = f"skew.messageSizes: {len(sizes)} different sizes, at most {MAX_BUCKETS}"
-        remedy = "round them, so that topics have equal ones"
-        yield Problem(("skew", "messageSizes"), f"{message} are possible", remedy)
+        message = f"skew.messageSizes: {len(sizes)} different sizes, more than {MAX_BUCKETS}"
+        yield Problem(("skew", "messageSizes"), message, "round them, so that some are equal")
     yield from small_sizes(profile, HEAD, reason, ", or remove skew")
     limit = profile.max_message_size
     if sizes and sizes[-1] > limit:

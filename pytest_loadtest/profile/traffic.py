@@ -258,7 +258,7 @@ def _mean_size(profile: Profile) -> float:
 
     Sizes are not yet moved to the limit of the envelope or the broker.
     """
-    buckets = profile.buckets or ()
+    buckets = profile.buckets
     if not buckets:
         return profile.message_size or HEAD
     means = [fmean(_sizes_of(bucket, profile)) for bucket in buckets]

@@ -24,12 +24,13 @@ class Duration:
     :param label: the measured metric, ``end-to-end p99``; empty for a bound.
     :param samples: number of samples of a measured one.
     :param error: of the clocks between hosts, ns; comparisons that are closer than it are no data.
+        Sums, differences and multiples keep it.
     """
 
     ns: float
     label: str = field(default="", compare=False)
     samples: int | None = field(default=None, compare=False)
-    error: int = field(default=0, compare=False)
+    error: float = field(default=0, compare=False)
 
     @property
     def ms(self) -> float:
@@ -54,9 +55,10 @@ class Duration:
             )
         error = max(self.error, other.error)
         if error and abs(self.ns - other.ns) < error:
+            label = self.label or other.label or "durations"
             limit = format_value(error, "ns")
             raise NoData(
-                f"{self.label or other.label}: {self!r} and {other!r} differ by less than"
+                f"{label}: {self!r} and {other!r} differ by less than"
                 f" the error of the clocks between hosts, {limit}"
             )
         return self.ns < other.ns
@@ -64,17 +66,17 @@ class Duration:
     def __add__(self, other: Duration) -> Duration:
         if not isinstance(other, Duration):
             return NotImplemented
-        return Duration(self.ns + other.ns)
+        return Duration(self.ns + other.ns, error=self.error + other.error)
 
     def __sub__(self, other: Duration) -> Duration:
         if not isinstance(other, Duration):
             return NotImplemented
-        return Duration(self.ns - other.ns)
+        return self + other * -1
 
     def __mul__(self, factor: float) -> Duration:
         if not isinstance(factor, int | float):
             return NotImplemented
-        return Duration(self.ns * factor)
+        return Duration(self.ns * factor, error=self.error * abs(factor))
 
     __rmul__ = __mul__
 
@@ -84,7 +86,7 @@ class Duration:
         return self.ns / other.ns
 
     def __abs__(self) -> Duration:
-        return Duration(abs(self.ns))
+        return Duration(abs(self.ns), error=self.error)
 
     def __repr__(self) -> str:
         return format_value(self.ns, "ns")
@@ -126,8 +128,7 @@ def compare_lines(op: str, left: object, right: object) -> list[str] | None:
     if isinstance(left, Duration) and isinstance(right, Duration):
         samples = {side.label: side.samples for side in (left, right) if side.samples is not None}
         lines = [_compared(op, (left.ns, left.label), (right.ns, right.label), "ns")]
-        for label, count in samples.items():
-            lines.append(f"{label}: {exact(count)} samples")
+        lines += [f"{label}: {exact(count)} samples" for label, count in samples.items()]
         return lines
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None

@@ -84,3 +84,15 @@ def test_durations_closer_than_the_error_of_clocks_do_not_compare() -> None:
         match=r"end-to-end p99: 50.0 ms and 50.5 ms differ by less than the error of the clocks between hosts, 1.00 ms",
     ):
         assert measured <= ms(50.5)
+
+
+def test_arithmetic_keeps_the_error_of_clocks() -> None:
+    """The errors of two measured durations add up."""
+    measured = Duration(50 * 1_000_000, label="end-to-end p99", error=1_000_000)
+    for result in (measured + ms(1), measured - ms(1), abs(measured), measured * -1):
+        assert result.error == 1_000_000
+    assert (measured * 2.5).error == 2_500_000
+    assert (measured - measured).error == 2_000_000
+    with pytest.raises(NoData):
+        assert measured - ms(10) < ms(40.5)
+    assert measured - ms(10) < ms(42)
