@@ -128,26 +128,26 @@ class Recorder:
         if now - self._flushed_at < CHUNK_NS and max(self._gathered.values()) < CHUNK_ROWS:
             return
         self._flushed_at = now
-        for kind in KINDS:
-            self._flush(kind)
+        self._flush()
 
-    def _flush(self, kind: str) -> None:
-        columns = self._columns[kind]
-        if not columns:
-            return
-        self._columns[kind] = []
-        self._gathered[kind] = 0
-        name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
-        # The entry is listed before its file exists, because the next name follows from the number
-        # of entries. close() waits for all files.
-        entry: dict[str, Any] = {"name": name, "rows": 0}
-        self._files[kind].append(entry)
-        size = sum(column.nbytes for part in columns for column in part.values())
-        # the mean rate of the disk since the first chunk is part of the error when it does not keep
-        # up
-        self._begun = self._begun or time.monotonic()
-        self._handed_over += size
-        self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))
+    def _flush(self) -> None:
+        for kind in KINDS:
+            columns = self._columns[kind]
+            if not columns:
+                continue
+            self._columns[kind] = []
+            self._gathered[kind] = 0
+            name = f"{self._worker}-{len(self._files[kind]) + 1:06d}.parquet"
+            # The entry is listed before its file exists, because the next name follows from the
+            # number of entries. close() waits for all files.
+            entry: dict[str, Any] = {"name": name, "rows": 0}
+            self._files[kind].append(entry)
+            size = sum(column.nbytes for part in columns for column in part.values())
+            # the mean rate of the disk since the first chunk is part of the error when it does not
+            # keep up
+            self._begun = self._begun or time.monotonic()
+            self._handed_over += size
+            self._writing.append((self._writer.submit(self._write, kind, columns, entry), size))
 
     def _check(self, *, wait: bool = False) -> None:
         """Raise the error of a failed write, and forget the writes that are done."""
@@ -184,8 +184,7 @@ class Recorder:
             evidence).
         :raises NoData: a chunk or the manifest could not be written.
         """
-        for kind in KINDS:
-            self._flush(kind)
+        self._flush()
         try:
             self._check(wait=True)  # a manifest must not certify a file that was not written
         finally:
@@ -209,8 +208,7 @@ class Recorder:
         """Write the samples gathered so far, without a manifest, so that they are never taken for a
         complete run.
         """
-        for kind in KINDS:
-            self._flush(kind)
+        self._flush()
         self._writer.shutdown()
 
     def _write(self, kind: str, gathered: list[Columns], entry: dict[str, Any]) -> None:

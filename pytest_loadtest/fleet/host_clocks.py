@@ -75,7 +75,7 @@ class HostClocks:
         self._send = send
         self._disconnect = disconnect
         self.hosts: dict[str, str] = {}
-        self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int]]] = {}
+        self._answers: dict[str, queue.SimpleQueue[tuple[int, int, int] | None]] = {}
         self._exchanges: dict[str, list[ClockExchange]] = {}
         # One burst at a time: exchanges of one host would delay those of another.
         self._lock = threading.Lock()
@@ -87,8 +87,14 @@ class HostClocks:
         self._answers[worker] = queue.SimpleQueue()
 
     def remove(self, worker: str) -> str | None:
-        """Remove a worker that is gone; return its host, None if it is the controller's."""
-        return self.hosts.pop(worker, None)
+        """Remove a worker that is gone; return its host, None if it is the controller's.
+
+        An exchange that waits for its answer ends.
+        """
+        host = self.hosts.pop(worker, None)
+        if host is not None:
+            self._answers[worker].put(None)
+        return host
 
     def receive(self, worker: str, number: int, host_time: int) -> None:
         """Store the answer of a worker; called in the thread that receives its messages."""
@@ -138,13 +144,17 @@ class HostClocks:
         self._send(worker, ReadClock(self._number))
         while True:
             try:
-                number, host_time, came = self._answers[worker].get(timeout=TIMEOUT)
+                answer = self._answers[worker].get(timeout=TIMEOUT)
             except queue.Empty:
                 self._disconnect(host)
                 raise NoData(
                     f"host {host} (worker {worker}) did not answer within {TIMEOUT} s: is it still "
                     "reachable?"
                 ) from None
+            if answer is None:
+                # The other workers of the host, and one that replaces this one, are not silent.
+                raise NoData(f"worker {worker} of host {host} is gone")
+            number, host_time, came = answer
             if number == self._number:  # else a late answer to an earlier message that timed out
                 return ClockExchange(left, host_time, came)
 

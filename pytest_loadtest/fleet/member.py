@@ -156,7 +156,7 @@ class WorkerRun:
 
         The test itself reports why: it was skipped, or a fixture failed. So the run has no results.
         """
-        shares = self._shares[:]
+        shares = self._shares
         self._close_drivers()
         if self._lead:
             _clean_up(shares, forgiving=True)

@@ -258,10 +258,12 @@ class GangController:
         self._stop = self._stop or output.get("shouldfail") or output.get("shouldstop")
         self._channels.pop(node.gateway.id, None)
         self.rendezvous.leave(node.gateway.id, self._why_gone(node, error))
+        # Last, so that an exchange of times that it ends is no cause of the run's end.
+        self._clocks.remove(node.gateway.id)
         self._in_main_loop(self.rendezvous.gather)
 
     def _why_gone(self, node: Any, error: object) -> str:
-        host = self._clocks.remove(node.gateway.id)
+        host = self._clocks.hosts.get(node.gateway.id)
         if host is None:
             return str(error or "it ended")
         node.gateway.spec.popen = True

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,21 +120,19 @@ def _row_bytes(columns: Mapping[str, np.dtype[Any]]) -> int:
 _WIDTH: Final = {kind: _row_bytes(columns) for kind, columns in _COLUMNS.items()}
 
 
+@dataclass(eq=False)
 class Frame:
     """A received frame; its columns are made on first use.
 
     :param body: the bytes after the head, at least the columns of ``n`` rows.
     """
 
-    def __init__(
-        self, kind: Kind, n: int, run: int, topics: int, topic: int, body: memoryview
-    ) -> None:
-        self.kind = kind
-        self.n = n
-        self.run = run
-        self.topics = topics
-        self.topic = topic
-        self.body = body
+    kind: Kind
+    n: int
+    run: int
+    topics: int
+    topic: int
+    body: memoryview
 
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:

@@ -81,6 +81,31 @@ def test_a_worker_that_is_gone_answers_no_more() -> None:
     clocks.ask()  # there is nobody to wait for
 
 
+def test_a_worker_that_dies_while_it_is_asked_ends_no_other_worker_of_its_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its host answers by the next one, also if that one replaces it."""
+    monkeypatch.setattr(host_clocks, "TIMEOUT", 1)
+    holder: list[HostClocks] = []
+    answer = answering(holder, {"h1-1": OFFSET})
+    disconnected: list[str] = []
+
+    def send(worker: str, message: ControllerMessage) -> None:
+        if worker == "h1-2":  # it is dead, and xdist reports that a moment later
+            threading.Timer(0.01, holder[0].remove, [worker]).start()
+        else:
+            answer(worker, message)  # type: ignore[operator]
+
+    clocks = HostClocks(send, disconnected.append)
+    holder.append(clocks)
+    clocks.add("h1-1", "h1")
+    clocks.add("h1-2", "h1")
+    with pytest.raises(NoData, match="worker h1-2 of host h1 is gone"):
+        clocks.ask_under_load()
+    clocks.ask()
+    assert disconnected == []
+
+
 def test_a_host_clock_shows_the_time_of_the_controller() -> None:
     """Whatever line it has at the moment."""
     clock = HostClock(ClockLine(at=0, offset=OFFSET))

@@ -253,6 +253,29 @@ def test_a_worker_that_goes_down_ends_the_run(gang: Gang) -> None:
     assert list(gang.controller._channels) == ["gw0"]
 
 
+def test_the_loss_of_a_worker_on_another_host_is_the_cause_of_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An exchange of times with it fails at the same moment."""
+    monkeypatch.setattr("pytest_loadtest.fleet.xdist.interrupt_on_sigterm", lambda: None)
+    gang = Gang(2, host="h1")
+    for node in gang.nodes:
+        node.gateway.spec.popen = None
+        gang.controller._receive(node.gateway.id, Arrive((1, 0)))
+    clocks = gang.controller._clocks
+    remove = clocks.remove
+
+    def ending(worker: str) -> str | None:
+        gang.controller.rendezvous.abort_all(NoData("worker gw1 of host h1 is gone"))
+        return remove(worker)
+
+    monkeypatch.setattr(clocks, "remove", ending)
+    gang.controller.pytest_testnodedown(gang.nodes[1], "crashed")
+    (error,) = gang.broken
+    assert str(error).startswith("load worker gw1 went down: its process on host h1 or")
+    assert clocks.hosts == {"gw0": "h1"}
+
+
 def test_a_load_test_whose_lead_crashed_is_an_error_and_an_ordinary_test_fails(gang: Gang) -> None:
     """pytest tells errors from failures by the phase of the report. A lead that crashed in the body, with results, fails its test."""
     scheduler = SimpleNamespace(_collections={"gw0": [ORDINARY, LOAD]})
