@@ -133,11 +133,6 @@ class Engine:
         return self._start
 
     @property
-    def end(self) -> int:
-        """The planned end of the phase, ns of the clock; a change may move it."""
-        return self._end
-
-    @property
     def boundary(self) -> int:
         """The next planned instant at which a stage or the phase ends, ns of the clock."""
         if not self._changes:

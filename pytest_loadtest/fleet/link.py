@@ -177,15 +177,13 @@ class Link:
         """
         self.command(STOP_SERVICES)
         end = time.monotonic() + seconds
-        left = seconds
-        while left > 0:
+        while (left := end - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 match self._inbox.get(timeout=min(left, 1.0)):
                     case SessionClosed():
                         return
                     case CommandAnswer(self.key, answer) if answer == STOP_SERVICES:
                         return
-            left = end - time.monotonic()
 
     def keep_waiting(self) -> None:
         """Tell the controller that this worker is still storing its samples."""

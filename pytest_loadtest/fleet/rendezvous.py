@@ -33,6 +33,7 @@ from pytest_loadtest.fleet.messages import (
     CommandAnswer,
     ControllerMessage,
     Key,
+    Meet,
     RunMessage,
     RunStep,
     StepAnswer,
@@ -166,6 +167,8 @@ class Rendezvous:
             self._handle(run, message, worker)
             if isinstance(message, Arrive):
                 self._gather(run)
+            if isinstance(message, Meet):
+                self._start_watches()
 
     def _gather(self, run: Run) -> None:
         stopping = isinstance(run.state, Gathering) and self._stopping() is not None
@@ -235,7 +238,6 @@ class Rendezvous:
                     threading.Thread(
                         target=self._find_answers, args=(run, brought), name=name, daemon=True
                     ).start()
-                    self._start_watches()
                 case ShowProgress(workload):
                     self._run_controller.progressed(run, workload)
                 case CarryOut(worker, command):

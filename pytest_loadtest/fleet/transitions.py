@@ -53,7 +53,6 @@ from pytest_loadtest.fleet.run_events import (
 )
 from pytest_loadtest.fleet.run_states import (
     SILENCE_TIMEOUT,
-    STATES,
     Answering,
     Concluded,
     DrivingLoad,
@@ -487,21 +486,3 @@ TABLE: Final[Mapping[tuple[type[State], type[Event]], Transition]] = {
     for event in events
 }
 """The transitions: state and event → action, and the states in which it can end."""
-
-
-def transitions_table() -> str:
-    """Return the changes of state as a Markdown table: from, to, and the events that cause it."""
-    changes: dict[tuple[str, str], list[str]] = {}
-    for (state, event), row in TABLE.items():
-        for following in row.leads_to:
-            if following is not state:
-                changes.setdefault((state.__name__, following.__name__), []).append(
-                    f"`{event.__name__}`"
-                )
-    order = [state.__name__ for state in STATES]
-    lines = ["| from | to | on |", "|---|---|---|"]
-    for before, after in sorted(
-        changes, key=lambda change: (order.index(change[0]), order.index(change[1]))
-    ):
-        lines.append(f"| {before} | {after} | {', '.join(changes[before, after])} |")
-    return "\n".join(lines) + "\n"

@@ -82,7 +82,7 @@ def test_the_earlier_of_two_ends_counts(tmp_path: Path, ends: tuple[int, int]) -
     run = drive(tmp_path, rate=1000, seconds=60, told=told, start=0)
     assert len(run.sent["seq"]) == len(run.received["seq"]) == 1500
     assert run.engine.inbox.arrivals.duration == 1500 * MILLISECOND
-    assert run.engine.end - run.engine.start == 1500 * MILLISECOND
+    assert run.engine.boundary - run.engine.start == 1500 * MILLISECOND
 
 
 def test_a_change_that_is_heard_of_too_late_breaks_the_run(tmp_path: Path) -> None:

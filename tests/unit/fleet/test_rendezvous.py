@@ -668,6 +668,15 @@ def test_what_a_dead_worker_sent_last_starts_nothing(fleet: Fleet) -> None:
     assert list(fleet.rendezvous.runs) == [KEY]
 
 
+def test_the_first_meeting_of_a_session_has_a_timeout(fleet: Fleet) -> None:
+    """Nothing has been answered by then."""
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.meet("a", SetUp())
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    assert set(fleet.errors(2).values()) == {"worker b did not set up within 300 s"}
+
+
 def test_the_watch_gives_up_a_run_whose_time_is_over(fleet: Fleet) -> None:
     """Once a second, in a thread of its own."""
     fleet.drive("a", "b")

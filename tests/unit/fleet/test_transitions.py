@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from null_driver import NullDriver
+from transitions_table import transitions_table
 
 from pytest_loadtest import fleet
 from pytest_loadtest.drivers.base import DriverContext, Joined, TargetAddress
@@ -78,7 +79,7 @@ from pytest_loadtest.fleet.run_states import (
 )
 from pytest_loadtest.fleet.service_request import ServiceRequest
 from pytest_loadtest.fleet.setup_steps import BeginLoad, StartService
-from pytest_loadtest.fleet.transitions import TABLE, handle_event, transitions_table
+from pytest_loadtest.fleet.transitions import TABLE, handle_event
 from pytest_loadtest.plan.phases import Phase
 from pytest_loadtest.schedule.pacing import Pacer, StreamCounts
 from pytest_loadtest.schedule.topology import Topology

@@ -110,6 +110,7 @@ class Gang:
             gave_up=lambda run, error: self.broken.append(error),
             ended=lambda run: None,
             rendezvous=None,
+            clocks=None,
         )
         config: Any = SimpleNamespace(
             pluginmanager=SimpleNamespace(getplugin=lambda _: self.session),
