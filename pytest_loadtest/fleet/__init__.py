@@ -57,8 +57,10 @@ the lead          Ended                           nothing:
                                                   ``test_a_row_of_the_table_does_what_it_says``
 the lead          between two attempts            nothing starts:
                                                   ``test_what_a_dead_worker_sent_last_starts_nothing``
-a silent member   Meeting                         given up after the timeout:
-                                                  ``test_a_worker_that_misses_a_meeting_is_an_error``
+a silent member   Meeting                         given up after the timeout, and killed after
+                                                  another one, unless its fixtures take so long:
+                                                  ``test_a_worker_that_misses_a_meeting_is_an_error``,
+                                                  ``test_a_worker_that_stays_silent_is_killed``
 a silent member   DrivingLoad                     given up after the timeout, and killed:
                                                   ``test_a_worker_that_sends_nothing_is_named_and_killed``
 a silent member   Working, a Meeting of the       no limit but the test's own timeout:

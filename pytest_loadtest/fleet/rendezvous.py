@@ -129,6 +129,8 @@ class Rendezvous:
         self.runs: dict[Key, Run] = {}
         self._closed = threading.Event()
         self._watching = False
+        # By worker that may answer no more: when it is killed, ns of the clock.
+        self._doubted: dict[str, int] = {}
 
     # --- workers join and leave
 
@@ -140,6 +142,7 @@ class Rendezvous:
     def leave(self, worker: str, why: str) -> None:
         """Remove a worker that is gone, and abort the runs that need it."""
         with self.lock:
+            self._doubted.pop(worker, None)
             if worker in self._workers:
                 self._workers.remove(worker)
             for run in list(self.runs.values()):
@@ -156,6 +159,7 @@ class Rendezvous:
     def receive(self, worker: str, message: RunMessage) -> None:
         """Handle one message of a worker; from any thread."""
         with self.lock:
+            self._doubted.pop(worker, None)
             if isinstance(message, Arrive | Again) and worker not in self._workers:
                 # These take a queue, in which the end of their worker has overtaken them. It has
                 # no part in any run.
@@ -246,8 +250,9 @@ class Rendezvous:
                     self._run_controller.gave_up(run, error)
                 case NoteEnded():
                     self._run_controller.ended(run)
-                case Kill(worker):
-                    self._kill(worker)
+                case Kill(worker, after):
+                    self._doubted[worker] = self._clock() + after
+                    self._kill_silent()
                 case _:
                     assert_never(effect)
 
@@ -289,6 +294,13 @@ class Rendezvous:
 
     # --- the watches
 
+    def _kill_silent(self) -> None:
+        """Kill the workers whose time for a message is over."""
+        for worker, deadline in tuple(self._doubted.items()):
+            if self._clock() >= deadline:
+                del self._doubted[worker]
+                self._kill(worker)
+
     def _start_watches(self) -> None:
         if self._watching:
             return
@@ -309,6 +321,7 @@ class Rendezvous:
     def _watch_runs(self, interval: float, check: Callable[[Run], None]) -> None:
         while not self._closed.wait(interval):
             with self.lock:
+                self._kill_silent()
                 runs = [run for run in self.runs.values() if run.continues]
             for run in runs:
                 try:

@@ -158,9 +158,13 @@ class NoteEnded:
 
 @immutable
 class Kill:
-    """End a worker that no longer answers: the next test would wait for it without limit."""
+    """End a worker that no longer answers: the next test would wait for it without limit.
+
+    :param after: ns; a message in this time saves it.
+    """
 
     worker: str
+    after: int = 0
 
 
 Effect = Send | FindAnswers | ShowProgress | CarryOut | NoteGivenUp | NoteEnded | Kill

@@ -358,7 +358,9 @@ def _end(run: Run) -> Effects:
 
 
 def _check_meeting(run: Run, event: Tick, now: int, worker: str) -> Effects:
-    """Give the run up if a member does not reach the meeting in time."""
+    """Give the run up if a member does not reach the meeting in time, and end that member if it
+    stays silent for as long again.
+    """
     assert isinstance(run.state, Meeting)
     meeting = run.state
     if run.deadline is None or now <= run.deadline:
@@ -367,6 +369,10 @@ def _check_meeting(run: Run, event: Tick, now: int, worker: str) -> Effects:
     step = next(iter(meeting.brought.values()))
     who = f"worker {missing[0]}" if len(missing) == 1 else f"workers {', '.join(missing)}"
     yield from _give_up(run, WorkerError(f"{who} did not {step.work} within {run.patience} s"))
+    if step.in_setup:
+        return  # Users' fixtures may take any time; the test's own timeout ends them.
+    for member in missing:
+        yield Kill(member, after=run.patience * SECOND)
 
 
 def _check_silence(run: Run, event: Tick, now: int, worker: str) -> Effects:

@@ -451,6 +451,29 @@ def test_a_worker_that_misses_a_meeting_is_an_error(fleet: Fleet) -> None:
     assert str(run.error) == "worker b did not give its order within 300 s"
 
 
+@pytest.mark.parametrize("step", [Order(), SetUp()], ids=["own", "setup"])
+@pytest.mark.parametrize("answers", [False, True], ids=["silent", "late"])
+def test_a_worker_that_stays_silent_is_killed(fleet: Fleet, step: RunStep, answers: bool) -> None:
+    """Otherwise the next test, and the end of the session, would wait for it without limit.
+
+    A late one goes on, and so does one whose fixtures take long.
+    """
+    fleet.join("a", "b")
+    run = fleet.start("a", "b")
+    fleet.meet("a", step)
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    fleet.rendezvous.tick(run)
+    assert isinstance(run.error, WorkerError)
+    fleet.say("a", Finished(KEY))
+    assert fleet.killed == []
+    if answers:
+        fleet.meet("b", step)
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    with fleet.rendezvous.lock:
+        fleet.rendezvous._kill_silent()
+    assert fleet.killed == (["b"] if step == Order() and not answers else [])
+
+
 def test_the_silence_of_members_counts_from_the_start_of_a_rerun(fleet: Fleet) -> None:
     """Only the lead has sent a message by then."""
     fleet.join("a", "b")
@@ -675,6 +698,23 @@ def test_the_first_meeting_of_a_session_has_a_timeout(fleet: Fleet) -> None:
     fleet.meet("a", SetUp())
     fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
     assert set(fleet.errors(2).values()) == {"worker b did not set up within 300 s"}
+
+
+def test_the_watch_kills_a_worker_that_stays_silent(fleet: Fleet) -> None:
+    """Also when its run has ended."""
+    killed = threading.Event()
+    fleet.rendezvous._kill = lambda worker: killed.set()
+    fleet.join("a", "b")
+    fleet.start("a", "b")
+    fleet.meet("a", Order())
+    fleet.meet("b", Order())
+    fleet.wait(Answer, 2)
+    fleet.meet("a", Prepare())
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    fleet.errors(2)
+    fleet.say("a", Finished(KEY))
+    fleet.clock.advance((MEETING_TIMEOUT + 1) * SECOND)
+    assert killed.wait(10)
 
 
 def test_the_watch_gives_up_a_run_whose_time_is_over(fleet: Fleet) -> None:

@@ -411,8 +411,8 @@ def test_a_run_ends_no_sooner_than_its_deadline() -> None:
         assert handle_event(run, Tick(), run.deadline) == []
         effects = handle_event(run, Tick(), run.deadline + 1)
         assert str(run.error) == text
-        assert [effect.worker for effect in effects if isinstance(effect, Kill)] == (
-            ["a", "b"] if state is DrivingLoad else []
+        assert [effect for effect in effects if isinstance(effect, Kill)] == (
+            [Kill("a"), Kill("b")] if state is DrivingLoad else [Kill("b", limit * SECOND)]
         )
     assert [run_in(state).deadline for state in STATES if state not in (Meeting, DrivingLoad)] == [
         None
