@@ -222,14 +222,13 @@ def load_samplers(drivers: Iterable[str]) -> None:
 def _addresses(workload: WorkloadRun) -> list[tuple[str, int]]:
     """Return the hosts and ports that clients connect to."""
     from pytest_loadtest.brokers.url import parse_endpoints
-    from pytest_loadtest.fleet.targets import with_keys
 
     assert workload.broker is not None
     facts = workload.broker.facts
-    driver = with_keys(workload.part.profile, facts).driver
-    endpoints = list(parse_endpoints(driver.name, facts.url))
+    kind = workload.part.profile.driver.name
+    endpoints = list(parse_endpoints(kind, facts.url))
     if facts.subscriber_url:
-        endpoints += parse_endpoints(driver.name, facts.subscriber_url)
+        endpoints += parse_endpoints(kind, facts.subscriber_url)
     return [(endpoint.host, endpoint.port) for endpoint in endpoints]
 
 

@@ -74,8 +74,8 @@ def clock_notes(measurements: Measurements, run: RunFile, profile: Profile) -> t
             f"{on_one_host} are within one host:"
             " their latencies do not depend on the clocks of several hosts"
         )
-        uneven = ", ".join(clock.host for clock in measurements.clocks if not clock.holds)
-        if uneven:
+        if measurements.uneven_hosts:
+            uneven = ", ".join(measurements.uneven_hosts)
             note += f"; the clock of host {uneven} was set while load ran"
         return (note,)
 

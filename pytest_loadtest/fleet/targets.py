@@ -116,11 +116,7 @@ def check_security(request: Request, profile: Profile, options: Options) -> None
     """
     if profile.target is None or profile.target.security is None:
         return
-    place = (
-        request.source
-        if request.security_line is None
-        else f"{request.source}:{request.security_line}"
-    )
+    place = _place(request, request.security_line)
     driver = profile.driver
     started = driver.kind.start_of(driver.broker_name)
     if not started.secured:

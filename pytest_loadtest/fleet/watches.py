@@ -59,12 +59,6 @@ class Look(NamedTuple):
     received: int
 
 
-def _are_of_one_instant(progress: Sequence[Progress]) -> bool:
-    """Return whether the counts of all workers are of the same instant, so that they add up."""
-    reported = [report.elapsed for report in progress]
-    return max(reported) - min(reported) <= COLLECT
-
-
 class BacklogWatch:
     """Resumes the consumers when the backlog is built, and ends the phase some time after the
     backlog was drained.
@@ -110,10 +104,12 @@ class BacklogWatch:
             self.messages = waiting
             self._before = received
             return self._build(waiting, elapsed)
-        # Copies that one worker has counted and acknowledgements that another has not reported yet
-        # make the backlog smaller than it ever was.
+        # Only counts of one instant add up. Copies that one worker has counted and acknowledgements
+        # that another has not reported yet make the backlog smaller than it ever was.
         is_over = elapsed - self.resumed >= self._plan.drain_timeout
-        if self.emptied is None and not is_over and not _are_of_one_instant(progress):
+        reported = [report.elapsed for report in progress]
+        is_apart = max(reported) - min(reported) > COLLECT
+        if self.emptied is None and not is_over and is_apart:
             return None
         if self._end is None or elapsed <= self._end:
             self._looks.append(Look(elapsed, waiting, received - self._before))

@@ -210,11 +210,10 @@ class RunFile:
     def write(self, folder: Path) -> None:
         """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
-        for key in ("ended", "clocks", "within_hosts", "ended_services", "selective", "tapped"):
+        unusual = ("ended", "clocks", "within_hosts", "ended_services", "selective", "tapped")
+        for key in (*unusual, "samples"):
             if not document[key]:
                 del document[key]
-        if self.samples is None:
-            del document["samples"]
         if self.outputs == 1:
             del document["outputs"]
         temporary = folder / f".{RUN_FILE}.tmp"

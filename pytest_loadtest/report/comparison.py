@@ -15,11 +15,12 @@ from pytest_loadtest.report.figures import (
     Noise,
     figures,
     is_never,
+    latency_of,
     latency_percentiles,
     measure_noise,
     own_delay,
 )
-from pytest_loadtest.report.measured import section_of
+from pytest_loadtest.report.measured import finite, section_of
 from pytest_loadtest.report.sections import format_figure, mark
 from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.report.verdict_section import (
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_loadtest.report.document import RunDocument
-    from pytest_loadtest.report.measurements_section import LatencySection
     from pytest_loadtest.verdict.objectives import Objective
 
 SHOWN = tuple(f"{LATENCY}.{statistic}" for statistic in ("p50", "p90", "p99", "p99.9"))
@@ -113,17 +113,13 @@ def _baseline_section(baseline: RunDocument) -> BaselineSection:
 
     It has the histogram, so that both curves can be drawn when the baseline's folder is gone.
     """
-    latency = _end_to_end(baseline)
+    latency = latency_of(baseline, "endToEnd")
     return section_of(
         BaselineSection,
         baseline,
         outcome=baseline.verdict.outcome,
         histogram=latency and latency.histogram,
     )
-
-
-def _end_to_end(run: RunDocument) -> LatencySection | None:
-    return None if run.measurements is None else run.measurements.latencies["endToEnd"]
 
 
 def _is_valid(run: RunDocument) -> bool:
@@ -158,11 +154,11 @@ def _changed(
 
     :param after: the figures of ``now``.
     """
-    from pytest_loadtest.metrics.resampled import LEVEL, Estimate, between
+    from pytest_loadtest.metrics.resampled import LEVEL
 
     before = figures(baseline, percentiles)
     noises = (measure_noise(baseline, percentiles), measure_noise(now, percentiles))
-    latency = _end_to_end(now)
+    latency = latency_of(now, "endToEnd")
     changed = {}
     for name in dict.fromkeys((*after, *before)):
         new = after.get(name)
@@ -171,23 +167,13 @@ def _changed(
             # A profile may bound a number of messages in one run and a share of them in the
             # other; neither is a change of the other.
             old = None
-        value_before = old.value if old else None
-        value_after = new.value if new else None
-        interval = None
-        why = _unmeasured(value_before, value_after) or _noise_unknown(name, noises)
-        if value_before and value_after and not why:
-            interval = between(
-                Estimate(value_before, noises[0].errors[name], noises[0].blocks),
-                Estimate(value_after, noises[1].errors[name], noises[1].blocks),
-            )
-        changed[name] = Changed(
+        values = Changed(
             unit=(new or before[name]).unit,
-            baseline=value_before,
-            now=value_after,
+            baseline=old.value if old else None,
+            now=new.value if new else None,
             samples=0 if latency is None else latency.samples,
-            interval=interval,
-            why=why,
         )
+        changed[name] = _with_interval(name, values, noises)
     blocks = None
     if all(noise.errors for noise in noises):
         blocks = BlocksSection(
@@ -199,16 +185,42 @@ def _changed(
     return changed, blocks
 
 
-def _unmeasured(before: float | None, after: float | None) -> str:
-    """Return why a figure has no change; empty if both runs have it."""
-    if before and after:
-        return ""
-    return f"not measured in the {'run' if before else 'baseline'}, or on too few samples"
+def _with_interval(name: str, changed: Changed, noises: tuple[Noise, Noise]) -> Changed:
+    """Return the change of a figure with its interval, or with the reason why it has none.
 
+    :param noises: of the baseline and of the run.
+    """
+    from pytest_loadtest.metrics.resampled import Estimate, between
 
-def _noise_unknown(name: str, noises: Iterable[Noise]) -> str:
-    """Return why a figure has no interval; empty if its noise is known in both runs."""
-    return next((noise.why for noise in noises if name not in noise.errors), "")
+    before = changed.baseline
+    after = changed.now
+    if not before or not after:
+        side = "run" if before else "baseline"
+        return replace(changed, why=f"not measured in the {side}, or on too few samples")
+    unknown = [noise.why for noise in noises if name not in noise.errors]
+    if unknown:
+        return replace(changed, why=unknown[0])
+    earlier, later = noises
+    interval = between(
+        Estimate(before, earlier.errors[name], earlier.blocks),
+        Estimate(after, later.errors[name], later.blocks),
+    )
+    error = max(earlier.clock_error, later.clock_error)
+    if name == THROUGHPUT or not error:
+        return replace(changed, interval=interval)
+    # Each latency may be off by its run's error in either direction, for the whole run, so no
+    # noise within the run shows it.
+    off_before = earlier.clock_error / before
+    off_after = later.clock_error / after
+    least = (1 + interval.low) * max(1 - off_after, 0) / (1 + off_before)
+    most = math.inf
+    if off_before < 1:
+        most = (1 + interval.high) * (1 + off_after) / (1 - off_before)
+    return replace(
+        changed,
+        interval=interval._replace(low=least - 1, high=most - 1),
+        doubt=f"noise and the error of the clocks between hosts, {format_duration(error)}",
+    )
 
 
 def _unknown(why: str) -> Changed:
@@ -225,9 +237,14 @@ def _targets_change(
     """
     if changed is None:
         return _unknown("measured in neither run")
-    if changed.interval is None:
-        return _if_never(gate, changed, baseline, now)
     if gate.statistic == THROUGHPUT:
+        return changed
+    if changed.interval is None:
+        # The latency may be *never* in one of the runs.
+        if is_never(baseline, gate.statistic):
+            return _unknown("never in the baseline, where too many messages did not come")
+        if changed.baseline and is_never(now, gate.statistic):
+            changed = replace(changed, now=math.inf)
         return changed
     before = own_delay(baseline, gate.statistic)
     after = own_delay(now, gate.statistic)
@@ -238,19 +255,6 @@ def _targets_change(
     delays = f"from {format_duration(before)} to {format_duration(after)} ({name})"
     excess = f"which is more than the allowed {format_duration(allowed)}"
     return _unknown(f"the generator's own send delay went {delays}, {excess}")
-
-
-def _if_never(
-    gate: Objective, changed: Changed, baseline: RunDocument, now: RunDocument
-) -> Changed:
-    """Return a change without an interval: its latency may be *never* in one of the runs."""
-    if gate.statistic == THROUGHPUT:
-        return changed
-    if is_never(baseline, gate.statistic):
-        return _unknown("never in the baseline, where too many messages did not come")
-    if changed.baseline and is_never(now, gate.statistic):
-        return replace(changed, now=math.inf)
-    return changed
 
 
 def _row(name: str, figure: Figure, changed: Changed, findings: Sequence[Finding]) -> FigureEntry:
@@ -270,7 +274,7 @@ def _row(name: str, figure: Figure, changed: Changed, findings: Sequence[Finding
         now=after,
         change=change,
         low=low,
-        high=high,
+        high=finite(high),
         outcome=outcomes.get(name),
     )
 

@@ -43,12 +43,15 @@ class Noise(NamedTuple):
 
     :param errors: standard errors of logarithms by name. :param blocks: number of blocks they rest
         on. :param length: of a block, ns. :param why: why other figures have no error.
+    :param clock_error: bound on the error of a latency by the clocks between hosts, ns; it lasts
+        for the whole run.
     """
 
     errors: Mapping[str, float]
     blocks: int
     length: int
     why: str
+    clock_error: int = 0
 
 
 def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str, Figure]:
@@ -63,7 +66,6 @@ def figures(document: RunDocument, percentiles: Sequence[str] = ()) -> dict[str,
     for name, figure in (
         *_latencies(measured, percentiles),
         *_rates(document, measured),
-        *_cores(document, measured),
     ):
         named.setdefault(name, figure)
     return named
@@ -86,7 +88,7 @@ def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
         needed = f"{FEWEST * SHORTEST // SECOND} s of measured phase"
         why = f"noise is known from {needed} on, this run has {measured.duration / SECOND:.3g} s"
     known = {name: error for name, error in errors.items() if error is not None}
-    return Noise(known, blocks, length(measured.duration), why)
+    return Noise(known, blocks, length(measured.duration), why, measured.clock_error)
 
 
 def _by_second(measured: MeasurementsSection) -> list[int]:
@@ -129,14 +131,17 @@ def latency_percentiles(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name.startswith(f"{LATENCY}.p"))
 
 
+def latency_of(document: RunDocument, key: str) -> LatencySection | None:
+    """Return the latencies of a kind that every run has; None if nothing was measured."""
+    return None if document.measurements is None else document.measurements.latencies[key]
+
+
 def own_delay(document: RunDocument, name: str) -> float | None:
     """Return the generator's own send delay at the percentile of ``endToEndLatency.p99``, ns.
 
     It is None if nothing was measured.
     """
-    if document.measurements is None:
-        return None
-    latency = document.measurements.latencies["ownSendDelay"]
+    latency = latency_of(document, "ownSendDelay")
     return None if latency is None else _statistic(latency, name.partition(".")[2])
 
 
@@ -179,8 +184,7 @@ def _statistic(latency: LatencySection, statistic: str) -> float | None:
         return latency.percentiles[statistic]
     # The document does not list it: it is unknown with too few samples, too many messages that
     # never came, or wrong clocks.
-    value = _percentile(latency, statistic)
-    return None if value is None else finite(value)
+    return finite(_percentile(latency, statistic))
 
 
 def _percentile(latency: LatencySection, statistic: str) -> float | None:
@@ -197,9 +201,7 @@ def is_never(document: RunDocument, name: str) -> bool:
 
     :param name: ``endToEndLatency.p99``.
     """
-    if document.measurements is None:
-        return False
-    latency = document.measurements.latencies["endToEnd"]
+    latency = latency_of(document, "endToEnd")
     return latency is not None and _percentile(latency, name.partition(".")[2]) == math.inf
 
 
@@ -210,9 +212,6 @@ def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tup
     yield "published", Figure(measured.publish_rate, "msg/s", more=True)
     lost = measured.counts["lost"] if measured.subscriptions else None
     yield "lost", Figure(lost, "messages")
-
-
-def _cores(document: RunDocument, measured: MeasurementsSection) -> Iterator[tuple[str, Figure]]:
     yield "brokerCpu", Figure(broker_cores(document), "cores")
     yield "generatorCpu", Figure(generator_cores(measured), "cores")
 

@@ -1,8 +1,9 @@
 """The judgement of bounds on regression: how much worse than a baseline a run may be.
 
 The rule: a figure is *missed* if the whole interval of its change is worse than the bound, and
-*met* if the whole interval is within it. Otherwise change cannot be told from noise, and the
-finding is *no data*: a run that was too short or too noisy neither passes nor blames a release.
+*met* if the whole interval is within it. Otherwise change cannot be told from noise, or from the
+error of the clocks between hosts, and the finding is *no data*: a run that was too short or too
+noisy neither passes nor blames a release.
 
 :mod:`pytest_loadtest.fleet.judge` adds its findings to the verdict, in the controller's thread that
 judges a run, and in the command ``aggregate``; the command ``compare`` writes the changes of two
@@ -33,7 +34,9 @@ class Changed:
     """One figure of two runs.
 
     :param now: infinite if so many messages did not come that it is *never*.
-    :param interval: None if the change has none; ``why`` then says why.
+    :param interval: None if the change has none; ``why`` then says why. Its upper end is infinite
+        if the clocks leave open how small the baseline was.
+    :param doubt: what the interval is made of.
     """
 
     unit: str
@@ -42,6 +45,7 @@ class Changed:
     samples: int = 0
     interval: RelativeChange | None = None
     why: str = ""
+    doubt: str = "noise"
 
 
 def judge_change(gate: Objective, changed: Changed | None) -> Finding:
@@ -66,7 +70,7 @@ def judge_change(gate: Objective, changed: Changed | None) -> Finding:
     if least <= bound < most:
         limit = format_value(bound, "ratio")
         open_question = f"{change} is neither within {limit} nor beyond it"
-        why = f"{open_question}: change cannot be told from noise"
+        why = f"{open_question}: change cannot be told from {changed.doubt}"
         return no_data(gate, why, changed.samples)
     before = format_value(changed.baseline or 0.0, changed.unit)
     after = format_value(changed.now or 0.0, changed.unit)
@@ -92,7 +96,8 @@ def worsening(name: str, interval: RelativeChange) -> tuple[float, float, float]
 def interval_text(interval: RelativeChange) -> str:
     """Write a change: ``+18 % (+12 % to +25 %)``."""
     change, low, high = (percent(value) for value in interval)
-    return f"{change} ({low} to {high})"
+    end = "or more" if interval.high == math.inf else f"to {high}"
+    return f"{change} ({low} {end})"
 
 
 def percent(ratio: float) -> str:

@@ -160,8 +160,9 @@ def evaluate_ended(
         reasons = (own, REMEDY)
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=reasons)
     findings = tuple(_with_miss(finding, unattainable) for finding in whole.findings)
-    causes = causes_at_target(measurements)
-    return Verdict(outcome=Outcome.MISSED, findings=findings, reasons=causes)
+    return Verdict(
+        outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements)
+    )
 
 
 def _own_cause(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
-from builders.documents import as_json, changed, document
+from builders.documents import as_json, changed, document, from_json
+from builders.measurements import MS
 from builders.runs import run_of, wandering
 
+from pytest_loadtest.metrics.clocks import HostTime
 from pytest_loadtest.report.build import with_comparison
 from pytest_loadtest.report.comparison import (
     change_word,
@@ -19,6 +21,7 @@ from pytest_loadtest.report.comparison import (
 )
 from pytest_loadtest.report.document import results_schema
 from pytest_loadtest.report.verdict_section import BlocksSection, TenthsSection, WindowsSection
+from pytest_loadtest.values.quantities import format_duration
 from pytest_loadtest.verdict.objectives import Slo
 from pytest_loadtest.verdict.slo import Outcome
 
@@ -177,6 +180,50 @@ def test_a_change_of_the_generators_own_delay_is_not_judged() -> None:
     found = compare_runs(BASELINE, late, GATES).findings[0]
     assert found.outcome.value == "no data"
     assert "the generator's own send delay went from" in found.text
+
+
+def on_hosts(error: int, factor: float = 1.0) -> RunDocument:
+    """Return a run on two hosts whose clocks are related with this error, ns."""
+    clock = HostTime(host="h2", error=error, round_trip=MS, holds=True)
+    seed = 1 if factor == 1.0 else 3
+    return run_of(wandering(seed, factor=factor), clocks=(clock,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "bound", "outcome"),
+    [
+        (3, 3, "10%", "missed"),  # from 50 ms to 65 ms: (65 - 3) / (50 + 3) is 17 % more
+        (8, 8, "10%", "no data"),  # (65 - 8) / (50 + 8) is less
+        (0, 16, "10%", "no data"),
+        (16, 0, "10%", "no data"),
+        (8, 8, "100%", "met"),  # at most (65 + 8) / (50 - 8), 74 % more
+        (60, 0, "100%", "no data"),  # the baseline was at least 0
+    ],
+)
+def test_the_clocks_error_of_both_runs_is_part_of_a_change(
+    before: int, after: int, bound: str, outcome: str
+) -> None:
+    gates = Slo.read({"regression": {"endToEndLatency.p50": bound, "throughput": "5%"}}).gates
+    baseline = on_hosts(before * MS)
+    slower = on_hosts(after * MS, 1.3)
+    section, findings = compare_runs(baseline, slower, gates)
+    assert [finding.outcome.value for finding in findings] == [outcome, "met"]
+    row = rows(section)["endToEndLatency.p50"]
+    assert (change_word(row) == "worse") == (outcome == "missed")
+    largest = format_duration(max(before, after) * MS)
+    named = f"the error of the clocks between hosts, {largest}"
+    assert (named in findings[0].text) == (outcome == "no data")
+    assert ("or more)" in findings[0].text) == (before == 60)
+    jsonschema.Draft202012Validator(results_schema()).validate(
+        as_json(with_comparison(slower, section, findings))
+    )
+
+
+def test_results_without_an_error_of_clocks_are_compared_as_they_were() -> None:
+    older = as_json(BASELINE)
+    del older["measurements"]["clockError"]
+    findings = compare_runs(from_json(older), SLOWER, GATES).findings
+    assert [finding.outcome.value for finding in findings] == ["missed", "met"]
 
 
 def test_a_percentile_that_results_do_not_list_is_read_from_the_histogram() -> None:
