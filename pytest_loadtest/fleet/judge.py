@@ -37,7 +37,6 @@ from pytest_loadtest.report.measured import timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
-from pytest_loadtest.verdict.changes import with_findings
 from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
@@ -121,7 +120,12 @@ def conclude_run(
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
     results, findings = compare_with_baseline(results, _gates(profile, results, run), earlier)
-    verdict = with_findings(verdict, findings)
+    verdict = replace(
+        verdict,
+        outcome=results.verdict.outcome,
+        findings=(*verdict.findings, *findings),
+        reasons=results.verdict.reasons,
+    )
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)

@@ -122,7 +122,8 @@ def _one_second(latency: NDArray[np.int64]) -> list[float]:
 
 
 # A slow message that was due more than this time, ns, after all earlier slow ones of its stream had
-# come has another cause: the stream had recovered. Silence alone is no recovery, as of an outage.
+# come has another cause if one due in between was not slow: the stream had recovered. Silence alone
+# is no recovery, neither that of an outage nor that between two messages of a slow rate.
 QUIET: Final = SECOND
 _NOTHING: Final = (np.empty(0, np.bool_),) * 3
 
@@ -182,7 +183,7 @@ def recovery(
             starts = np.append(arrived_due[is_slow], missing)
             if len(starts):
                 ends = np.append(arrived_at[is_slow], missing)
-                recovered = max(recovered, _end(starts, ends))
+                recovered = max(recovered, _end(starts, ends, np.sort(arrived_due[~is_slow])))
     return Recovery(pause, recovered - at)
 
 
@@ -225,14 +226,19 @@ def is_first(
     return mask
 
 
-def _end(intended: Column, received: Column) -> int:
-    """Return the end of the first group of slow messages."""
+def _end(intended: Column, received: Column, fast: Column) -> int:
+    """Return the end of the first group of slow messages.
+
+    :param fast: the intended times of the other messages of the stream, ascending.
+    """
     order = np.argsort(received)
     times = received[order]
     # The earliest intended time of what came later: 1 and 3 of the intended times 2, 1, 3.
     later = np.minimum.accumulate(intended[order][:0:-1])[::-1]
+    had_fast = np.searchsorted(fast, later) > np.searchsorted(fast, times[:-1])
+    is_quiet = (later - times[:-1] > QUIET) & had_fast
     # The first message before such a quiet time ends the group; the last message always does.
-    return int(times[np.append(later - times[:-1] > QUIET, True).argmax()])
+    return int(times[np.append(is_quiet, True).argmax()])
 
 
 def _pause(at: int, due: tuple[Column, Column], stream: Column, acked: Column) -> int | None:

@@ -13,18 +13,15 @@ runs.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.finding import no_data, show
 from pytest_loadtest.verdict.grammar import THROUGHPUT
-from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, worst
+from pytest_loadtest.verdict.slo import Finding, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_loadtest.metrics.resampled import RelativeChange
     from pytest_loadtest.verdict.objectives import Objective
 
@@ -104,15 +101,3 @@ def percent(ratio: float) -> str:
     """Write a share with its sign: ``+18 %``, ``-0.4 %``; two digits, three from 100 % on."""
     value = ratio * 100
     return f"{value:+.0f} %" if abs(value) >= 10 else f"{value:+.1f} %"
-
-
-def with_findings(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict of a run together with the findings of its comparison with a baseline."""
-    outcome = worst([verdict.outcome, *(finding.outcome for finding in findings)])
-    reasons = tuple(finding.text for finding in findings if finding.outcome is Outcome.NO_DATA)
-    return replace(
-        verdict,
-        outcome=outcome,
-        findings=(*verdict.findings, *findings),
-        reasons=(*verdict.reasons, *reasons),
-    )

@@ -40,11 +40,29 @@ def test_the_pause_is_that_of_the_worst_stream() -> None:
 
 def test_recovered_with_the_last_message_that_is_slower_than_any_before() -> None:
     """The stream that takes longest decides; much later slow messages have another cause."""
-    stream = streams(0, 0, 0, 0, 1, 0)
-    intended, received = column(1, 9, 9.9, 10, 11, 17), column(1.2, 9.1, 12, 12.5, 14, 19)
+    stream = streams(0, 0, 0, 0, 1, 0, 0)
+    intended, received = column(1, 9, 9.9, 10, 11, 15, 17), column(1.2, 9.1, 12, 12.5, 14, 15.1, 19)
     assert QUIET == SECOND
     found = recovery(AT, (stream, intended), (stream, received), (stream, intended, received))
     assert found.recovered == 4 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("latencies", "recovered"),
+    [
+        ((0.5, 0.6, 0.7), 6.7),  # due at 12, 14 and 16 s: slow until the last one came
+        ((0.5, 0.1, 0.7), 2.5),  # the one at 14 s was fast: that at 16 s has another cause
+    ],
+)
+def test_a_stream_of_less_than_a_message_a_second_has_recovered_with_a_fast_message(
+    latencies: tuple[float, ...], recovered: float
+) -> None:
+    """The time between two slow messages in a row is no recovery, however long it is."""
+    stream = streams(0, 0, 0, 0)
+    intended = column(2, 12, 14, 16)
+    received = intended + column(0.1, *latencies)
+    found = recovery(AT, (stream, intended), (stream, received), (stream, intended, received))
+    assert found.recovered == recovered * SECOND
 
 
 def outage(*, until: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]

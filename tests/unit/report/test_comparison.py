@@ -85,6 +85,17 @@ def test_a_document_with_a_comparison_obeys_the_schema() -> None:
     )
 
 
+def test_the_verdict_is_the_worst_of_run_and_comparison() -> None:
+    """With the reason of findings without data."""
+    section, (finding, other) = compare_runs(BASELINE, SAME, GATES)
+    no_data = replace(other, outcome=Outcome.NO_DATA, text="why")
+    alone = SAME.verdict
+    assert with_comparison(SAME, section, ()).verdict == alone
+    unknown = with_comparison(SAME, section, (finding, no_data)).verdict
+    assert (unknown.outcome, unknown.reasons) == (Outcome.NO_DATA, (*alone.reasons, "why"))
+    assert len(unknown.findings) == len(alone.findings) + 2
+
+
 def test_incomparable_runs_are_judged_only_if_forced() -> None:
     other = replace(BASELINE, machine={"cores": 64})
     section, findings = compare_runs(other, SLOWER, GATES)

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_loadtest.metrics.resampled import RelativeChange
-from pytest_loadtest.verdict.changes import Changed, judge_change, percent, with_findings
+from pytest_loadtest.verdict.changes import Changed, judge_change, percent
 from pytest_loadtest.verdict.objectives import Slo
-from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict
+from pytest_loadtest.verdict.slo import Outcome
 
 MS = 1_000_000
 LATENCY, THROUGHPUT = Slo.read(
     {"regression": {"endToEndLatency.p99": "10%", "throughput": "5%"}}
 ).gates
-MET = Verdict(outcome=Outcome.MET, findings=())
 
 
 def changed(change: float, low: float, high: float) -> Changed:
@@ -80,18 +79,6 @@ def test_missed_and_met_hold_for_every_value_of_the_interval(
     assert outcome is (
         Outcome.MISSED if low > 0.1 else Outcome.MET if high <= 0.1 else Outcome.NO_DATA
     )
-
-
-def finding(outcome: Outcome) -> Finding:
-    return Finding(objective=LATENCY, outcome=outcome, observed=None, samples=0, text="why")
-
-
-def test_the_verdict_is_the_worst_of_run_and_comparison() -> None:
-    """With the reason of findings without data."""
-    assert with_findings(MET, []) is not None
-    assert with_findings(MET, [finding(Outcome.MISSED)]).outcome is Outcome.MISSED
-    untold = with_findings(MET, [finding(Outcome.MET), finding(Outcome.NO_DATA)])
-    assert (untold.outcome, untold.reasons, len(untold.findings)) == (Outcome.NO_DATA, ("why",), 2)
 
 
 def test_a_change_is_written_with_its_sign() -> None:
