@@ -88,6 +88,10 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
                 "weights to change"
             )
         check_weights(argument, workload.plan.bucket_names)
+    scale = workload.plan.scale
+    if kind == "rate" and scale is not None:
+        # It is in terms of the profile, as are the rates of its stages and the bounds.
+        argument *= scale.rate
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
         raise UsageError(

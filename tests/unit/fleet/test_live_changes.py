@@ -32,13 +32,13 @@ SWING = PACED + "topics: 3\nskew: {weights: [4, 1, 1], swing: 3s}\n"
 START = 7 * SECOND
 
 
-def measuring(tmp_path: Path, more: str = PACED) -> WorkloadRun:
+def measuring(tmp_path: Path, more: str = PACED, scale: float | None = None) -> WorkloadRun:
     """Return a workload in its measured phase, or first step, which began at :data:`START`."""
     profile = profiles.loads(BASE + more, "p.yaml")
     workload = WorkloadRun(
         name="",
         part=Part(profile=profile),
-        plan=made(profile),
+        plan=made(profile, scale=scale),
         root=tmp_path,
         nonce=1,
         test="t",
@@ -74,6 +74,23 @@ def test_a_change_takes_effect_at_one_instant_that_all_workers_can_still_apply(
 def test_a_rate_has_the_unit_of_the_profile_or_is_zero(tmp_path: Path, rate: float) -> None:
     workload = measuring(tmp_path, BYTES)
     assert requested_change(workload, "rate", rate, START).rate == rate
+
+
+@pytest.mark.parametrize(
+    ("more", "rate", "scaled"),
+    [
+        (PACED, 1000, 100),
+        (BYTES, ByteRate(5000), 500),
+        (PACED, 25, 2.5),
+        (PACED, 0, 0),
+    ],
+)
+def test_a_rate_of_a_scaled_run_is_scaled_as_those_of_its_profile(
+    tmp_path: Path, more: str, rate: float, scaled: float
+) -> None:
+    """Bounds on throughput are scaled too: a rate as it is written would be far above them."""
+    workload = measuring(tmp_path, more, scale=0.1)
+    assert requested_change(workload, "rate", rate, START).rate == pytest.approx(scaled)
 
 
 def test_the_load_may_be_ended_until_its_end(tmp_path: Path) -> None:
