@@ -207,7 +207,7 @@ def _whole_verdict(
             measurements.counts,
             measurements.fan_out,
             shared=profile.route is not None or broker.get("mode") == "url",
-            others=bool(run.workload),
+            others=bool(run.workload) and not run.sole_user,
             restarted=bool(broker.get("restarts")),
         )
     if wrong is None:

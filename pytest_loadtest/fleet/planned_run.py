@@ -38,6 +38,7 @@ from pytest_loadtest.values.quantities import SECOND, format_count, format_durat
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_loadtest.brokers.base import Broker
     from pytest_loadtest.engine.progress import Progress
     from pytest_loadtest.fleet.scripts import Next, PlannedScript, SearchScript
     from pytest_loadtest.fleet.services import Services
@@ -69,6 +70,12 @@ class PlannedRun:
     observing: Observing = field(default_factory=Observing)
     clocks: RunClocks = field(default_factory=RunClocks)
     services: Services | None = None
+
+    def set_brokers(self, brokers: Sequence[Broker]) -> None:
+        """Set the target of each workload. :param brokers: in the order of the workloads."""
+        for workload, broker in zip(self.workloads, brokers, strict=True):
+            workload.broker = broker
+            workload.sole_user = brokers.count(broker) == 1
 
     def workload(self, name: str) -> WorkloadRun:
         """Return a workload by its name."""

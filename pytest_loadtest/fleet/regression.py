@@ -64,25 +64,24 @@ def _compare_with_best(
     best: dict[str, None] = {}
     for finding in findings:
         gate = finding.objective
-        values = [(value, run) for run in earlier if (value := _figure(run, gate)) is not None]
+        values = []
+        for run in earlier:
+            figure = figures(run, (gate.statistic,)).get(gate.statistic)
+            if figure is not None and figure.value is not None:
+                values.append((figure.value, run))
         if finding.outcome is Outcome.MISSED or not values:
             kept.append(finding)
             continue
         best_of = max if gate.statistic == THROUGHPUT else min
-        _, run = best_of(values, key=lambda pair: pair[0])
-        (compared,) = compare_runs(run, results, (gate,)).findings
+        _, best_run = best_of(values, key=lambda pair: pair[0])
+        (compared,) = compare_runs(best_run, results, (gate,)).findings
         if compared.outcome is Outcome.MISSED:
             text = (
                 f"{compared.text}; compared with the best of the last {len(earlier) + 1} runs that "
-                f"were met, {run.results}"
+                f"were met, {best_run.results}"
             )
             kept.append(replace(compared, text=text))
         else:
             kept.append(finding)
-        best |= {run.results: None}
+        best |= {best_run.results: None}
     return tuple(kept), tuple(best)
-
-
-def _figure(run: RunDocument, gate: Objective) -> float | None:
-    figure = figures(run, (gate.statistic,)).get(gate.statistic)
-    return None if figure is None else figure.value

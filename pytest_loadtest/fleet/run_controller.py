@@ -171,8 +171,8 @@ class RunController:
         run.patience += sum(connect_duration(plan) for plan in plans) // SECOND
         planning.check_capacity(request, plans, self._options)
         with self._restarting:  # an earlier run may have ended while its target was being restarted
-            for workload in workloads:
-                workload.broker = self._get_targets().get(request, workload.part.profile)
+            targets = self._get_targets()
+            planned.set_brokers([targets.get(request, part.profile) for part in request.parts])
         planned.scripts = align_phases([self._script(workload) for workload in workloads])
         clocks.relate(())
         sources: Mapping[str, tuple[str, ...]] = {}

@@ -43,6 +43,7 @@ class DescribedWorkload:
     :param root: its folder; recorded phases have folders below it.
     :param samples: the place of its samples, as ``root``, if they are stored elsewhere: a path, or
         a URI.
+    :param sole_user: no other workload of the run uses its target.
     :param used: the number of messages that each stream has sent so far.
     :param record: the phase in progress, or the last one; None before the first.
     :param outages: the outages of its target in this phase.
@@ -58,6 +59,7 @@ class DescribedWorkload:
     run: str
     workers: Sequence[str]
     broker: Broker | None = None
+    sole_user: bool = False
     facts: DriverFacts | None = None
     record: PhaseRecord | None = None
     folder: Path | None = None
@@ -92,6 +94,7 @@ class DescribedWorkload:
         described = RunFile(
             run=self.run,
             workload=self.name or None,
+            sole_user=self.sole_user,
             nonce=self.nonce,
             workers=tuple(self.workers),
             start=0,
@@ -130,7 +133,7 @@ class DescribedWorkload:
         record = self.record
         if record is None:
             return described
-        unattainable = [change.unattainable for change in record.changes if change.unattainable]
+        unattainable = (change.unattainable for change in record.changes)
         changes = [change.document(in_bytes=profile.in_bytes) for change in record.changes]
         return replace(
             described,
@@ -139,7 +142,7 @@ class DescribedWorkload:
             rate=record.rate(),
             stages=() if record.ends is None else record.stages(),
             changes=tuple(RunChange(**change) for change in changes),
-            unattainable=unattainable[0] if unattainable else None,
+            unattainable=next(filter(None, unattainable), None),
             aborted=record.aborted,
         )
 

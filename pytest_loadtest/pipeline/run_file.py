@@ -122,6 +122,7 @@ class RunFile:
 
     :param run: id of the run.
     :param workload: its name if several ran together.
+    :param sole_user: no other workload of the run uses its target; false in older releases.
     :param nonce: in every envelope.
     :param start: of the measured phase on the samples' clock, ns.
     :param duration: ns, 0 before the phase has begun.
@@ -160,6 +161,7 @@ class RunFile:
     version: int = RUN_VERSION
     run: str
     workload: str | None = None
+    sole_user: bool = False
     nonce: int
     workers: tuple[str, ...]
     start: int
@@ -211,7 +213,7 @@ class RunFile:
         """Write ``run.json`` to a temporary name and rename it: a reader never gets half of it."""
         document = dataclasses.asdict(self)
         unusual = ("ended", "clocks", "within_hosts", "ended_services", "selective", "tapped")
-        for key in (*unusual, "samples"):
+        for key in (*unusual, "samples", "sole_user"):
             if not document[key]:
                 del document[key]
         if self.outputs == 1:

@@ -45,10 +45,8 @@ class Changed:
     doubt: str = "noise"
 
 
-def judge_change(gate: Objective, changed: Changed | None) -> Finding:
-    """Judge one bound on regression. :param changed: None without a baseline to compare with."""
-    if changed is None:
-        return no_data(gate, "nothing to compare with")
+def judge_change(gate: Objective, changed: Changed) -> Finding:
+    """Judge one bound on regression."""
     if changed.now == math.inf:
         before = format_value(changed.baseline or 0.0, changed.unit)
         return Finding(

@@ -155,7 +155,10 @@ def evaluate_ended(
     verdict = evaluate(judgeable, measurements, limits)
     if verdict.outcome in (Outcome.NO_DATA, Outcome.GENERATOR_LIMITED):
         return replace(verdict, findings=whole.findings)
-    own = _own_cause(objectives, measurements, unattainable)
+    own = None
+    for objective in objectives:
+        if objective.name == unattainable:
+            own = generator_caused(objective, measurements)
     if own is not None:
         reasons = (own, REMEDY)
         return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=reasons)
@@ -163,16 +166,6 @@ def evaluate_ended(
     return Verdict(
         outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements)
     )
-
-
-def _own_cause(
-    objectives: Iterable[Objective], measurements: Measurements, unattainable: str
-) -> str | None:
-    """Return why the generator itself broke the objective for which the run was ended, or None."""
-    for objective in objectives:
-        if objective.name == unattainable:
-            return generator_caused(objective, measurements)
-    return None
 
 
 def lost_target(verdict: Verdict, reason: str) -> Verdict:

@@ -54,14 +54,14 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert RunFile.read(tmp_path) == run
     document = json.loads((tmp_path / "run.json").read_text())
     ordinary = ("ended", "clocks", "within_hosts", "samples", "ended_services")
-    ordinary += ("outputs", "selective", "tapped")
+    ordinary += ("outputs", "selective", "tapped", "sole_user")
     assert set(ordinary).isdisjoint(document)
     assert document == {
         name: value
         for name, value in json.loads(json.dumps(asdict(run))).items()
         if name not in ordinary
     }
-    routed = replace(run, outputs=3, selective=True)
+    routed = replace(run, outputs=3, selective=True, sole_user=True)
     routed.write(tmp_path)
     assert RunFile.read(tmp_path) == routed
     fit = ClockFit(

@@ -111,18 +111,25 @@ def test_losing_the_broker_counters_is_no_data(
     assert document.bottleneck is not None and document.bottleneck.missing == (said,)
 
 
-@pytest.mark.parametrize(("workload", "outcome"), [(None, Outcome.NO_DATA), ("calm", Outcome.MET)])
+@pytest.mark.parametrize(
+    ("workload", "sole_user", "outcome"),
+    [
+        (None, False, Outcome.NO_DATA),
+        ("calm", False, Outcome.MET),
+        ("calm", True, Outcome.NO_DATA),
+    ],
+)
 def test_drops_that_another_workload_may_miss_are_only_a_note(
-    workload: str | None, outcome: Outcome, tmp_path: Path
+    workload: str | None, sole_user: bool, outcome: Outcome, tmp_path: Path
 ) -> None:
     """The broker of several workloads counts the drops of all of them together."""
     made = samples(profiles.loads(LEAST, "p.yaml"), tmp_path)
-    made = replace(made, run=replace(made.run, workload=workload))
+    made = replace(made, run=replace(made.run, workload=workload, sole_user=sole_user))
     rows = [{"sys.dropped": 20.0}, {"sys.dropped": 464.0}]
     observing.write_telemetry(tmp_path, Telemetry.of_rows([SECOND, 2 * SECOND], rows))
     result, document = conclude_run(made)
     assert result.load.outcome is outcome
-    told = document.notes if workload else document.verdict.reasons
+    told = document.notes if outcome is Outcome.MET else document.verdict.reasons
     assert any(text.startswith("the broker dropped 444 messages ") for text in told)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from builders.planned_runs import MEMBERS, planned_run, ready_run
 
+from pytest_loadtest.brokers.base import BrokerFacts
 from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.errors import TargetError
 from pytest_loadtest.fleet.messages import (
@@ -37,6 +39,20 @@ if TYPE_CHECKING:
 FACTS = DriverFacts(client="c", version="1")
 START = 5_000_000_000
 LINE = ClockLine(at=0, offset=7)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_workload_is_the_sole_user_of_a_target_that_no_other_one_has(
+    is_shared: bool, tmp_path: Path
+) -> None:
+    """``run.json`` says so: a broker counts the drops of all its users together."""
+    planned = planned_run(tmp_path)
+    facts = BrokerFacts(name="mosquitto", version="1", mode="process", url="mqtt://127.0.0.1:1")
+    first, second = (SimpleNamespace(facts=facts, number=number) for number in (1, 2))
+    planned.set_brokers([first, first if is_shared else second])  # type: ignore[list-item]
+    assert planned.workloads[0].broker is first
+    files = [workload.run_file() for workload in planned.workloads]
+    assert [file.sole_user for file in files] == [not is_shared] * 2
 
 
 def began(planned: PlannedRun) -> StepAnswers:
