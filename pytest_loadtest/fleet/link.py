@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, assert_never
 
+from pytest_loadtest import errors
 from pytest_loadtest.errors import BrokenRun, NoData, UsageError, WorkerError
 from pytest_loadtest.fleet.messages import (
     AbortRun,
@@ -257,7 +258,11 @@ class PhaseControl:
 def portable(error: BaseException) -> Exception:
     """Return the error as one that can be pickled, and blames no target without evidence."""
     if isinstance(error, (BrokenRun, UsageError)):
-        return error
+        # A class of a driver may have other arguments than its text, or not exist elsewhere.
+        own: type[Exception] = next(
+            kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__
+        )
+        return error if own is type(error) else own(str(error))
     if isinstance(error, KeyboardInterrupt):
         return NoData("interrupted")
     return NoData(f"{type(error).__name__}: {error}")

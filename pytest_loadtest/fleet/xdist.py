@@ -284,11 +284,12 @@ class GangController:
                     indexes.add(index)
         if not indexes:
             return
-        runs = []
         with self.rendezvous.lock:
-            for key, run in self.rendezvous.runs.items():
-                if key[0] in indexes and run.members:
-                    runs.append(run)
+            runs = [
+                run
+                for key, run in self.rendezvous.runs.items()
+                if key[0] in indexes and run.members
+            ]
         if runs and runs[-1].concluded:
             report.when = "call"
         else:

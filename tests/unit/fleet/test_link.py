@@ -173,6 +173,20 @@ def test_a_command_is_sent_and_its_answer_kept() -> None:
     assert link.answers.get(timeout=1) == 7
 
 
+class Rejected(TargetError):
+    """An error of a driver of another package, which its arguments do not make again."""
+
+    def __init__(self, host: str, status: int) -> None:
+        super().__init__(f"{host} rejected the client with {status}")
+
+
+def test_an_error_of_a_drivers_own_class_crosses_as_that_of_this_package() -> None:
+    """Otherwise its message could not be read, and the other workers would wait for five minutes."""
+    crossed = pickle.loads(pickle.dumps(portable(Rejected("broker", 7))))
+    assert type(crossed) is TargetError
+    assert str(crossed) == "broker rejected the client with 7"
+
+
 @pytest.mark.parametrize(
     "error",
     [
