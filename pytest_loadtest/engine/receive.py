@@ -500,10 +500,8 @@ class Consumers:
         joined = self._driver.attached()
         if joined is None:
             return
-        at = self._join(joined)
+        self._join(joined)
         if self._paused:
             self._driver.pause(joined.place.tolist())
         # a later change made them leave before they were connected
-        superfluous = np.zeros(len(self._all), np.bool_)
-        superfluous[at] = ~self._active[at]
-        self._leave(superfluous)
+        self._leave(~self._active)

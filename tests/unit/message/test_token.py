@@ -109,6 +109,16 @@ def test_the_pointer_decides_between_two_tokens() -> None:
     assert found(reader, message(swapped)) == SECOND[len(PREFIX) :]
 
 
+@pytest.mark.parametrize("two", [("old", "ref"), ("ref", "old")])
+def test_another_token_where_the_last_one_was_is_not_taken_for_it(two: tuple[str, str]) -> None:
+    """As of a service whose first output refers to no earlier message."""
+    reader = TokenReader(("ref",))
+    assert found(reader, message({two[0]: "", "ref": FIRST})) == FIRST[len(PREFIX) :]
+    assert found(reader, message({"ref": FIRST})) == FIRST[len(PREFIX) :]
+    tokens = {"old": FIRST, "ref": SECOND}
+    assert found(reader, message({name: tokens[name] for name in two})) == SECOND[len(PREFIX) :]
+
+
 def test_the_pointer_goes_through_lists() -> None:
     reader = TokenReader(("orders", "1"))
     assert found(reader, message({"orders": [SECOND, FIRST]})) == FIRST[len(PREFIX) :]
