@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_loadtest.errors import RunAborted, UsageError
 from pytest_loadtest.message.payloads import check_weights
 from pytest_loadtest.schedule.changes import CHANGE_IN, Change
+from pytest_loadtest.schedule.pacing import LEAST_RATE
 from pytest_loadtest.values.quantities import ByteRate
 
 if TYPE_CHECKING:
@@ -58,29 +59,35 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
             "cannot change the load of a search: it chooses the rates and ends by itself; wait for "
             "its result with load.finish(), or write a producerRate above 0"
         )
-    if workload.plan.profile.connects_only and kind in ("rate", "distribution"):
+    profile = workload.plan.profile
+    if record.phase.idle and kind in ("rate", "distribution"):
         raise UsageError(
-            "messages: 0 in the profile: the run sends no messages, so their rate and sizes "
-            "cannot be changed"
+            "producersPerTopic: 0 or messages: 0 in the profile: the run sends no messages, so "
+            "their rate and sizes cannot be changed"
         )
     if record.phase.stages and kind in ("rate", "distribution", "consumers"):
         raise UsageError(
             "the profile's stages say what changes when: leave them out to change things from the "
             "test's body"
         )
-    skew = workload.plan.profile.skew
+    skew = profile.skew
     if kind == "rate" and skew is not None and skew.swing is not None:
         raise UsageError(
             "skew.swing in the profile: shares move on after a number of messages, which follows "
             "from producerRate: remove swing to change the rate"
         )
-    in_bytes = workload.plan.profile.in_bytes
+    in_bytes = profile.in_bytes
     # A rate of 0 is the same in both units.
     if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
         unit = "messages: write messages, as in 5000/s"
         if in_bytes:
             unit = "bytes: write bytes, as in 10MB/s"
         raise UsageError(f"load.set_rate: the profile's rate is in {unit}")
+    if kind == "rate" and 0 < argument < LEAST_RATE:
+        raise UsageError(
+            f"load.set_rate({argument!r}): slower than can be paced: write {LEAST_RATE} or more, "
+            "or 0 for a pause"
+        )
     if kind == "distribution":
         if skew is not None and skew.message_sizes is not None:
             raise UsageError(

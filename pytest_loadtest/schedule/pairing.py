@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_loadtest.message.streams import Streams
-
 
 def topics_of_hosts(topics: int, workers: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
     """Return the topics of each host, ascending; empty on one host, and if there are fewer topics
@@ -137,16 +135,13 @@ def placement(
                 streams = stream_column(assignment.streams)
                 topics = topology.topic_of_stream(streams)
                 sent += np.bincount(topics, weights[streams], topology.topics)
-                topics = topology.topic_of_consumer(_consumer_column(assignment.consumers))
+                consumers = assignment.consumers
+                if isinstance(consumers, BroadcastShare):
+                    consumers = np.fromiter(consumers, np.int64, len(consumers))
+                topics = topology.topic_of_consumer(stream_column(consumers))
                 heard += np.bincount(topics, minlength=topology.topics)
         within += float(sent @ (heard / topology.consumers_of_topic))
         complete &= bool((heard[sent > 0] == topology.consumers_of_topic).all())
     if complete:
         return Placement(1.0, True)
     return Placement(within / float(weights.sum()), False)
-
-
-def _consumer_column(share: Streams | BroadcastShare) -> NDArray[np.int64]:
-    if isinstance(share, BroadcastShare):
-        return np.fromiter(share, np.int64, len(share))
-    return stream_column(share)

@@ -18,7 +18,7 @@ from pytest_loadtest.schedule.changes import CHANGE_IN, Aborted, Change
 from pytest_loadtest.schedule.pacing import StreamCounts
 from pytest_loadtest.values.quantities import SECOND, ByteRate
 
-BASE = "name: p\nproducersPerTopic: 1\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
+BASE = "name: p\nconsumerPerSubscription: 2\ndriver: {name: loopback}\n"
 PACED = (
     "testDuration: 10s\nproducerRate: 100\nmessageSizeDistribution: {64B-128B: 1, 128B-256B: 1}\n"
 )
@@ -29,6 +29,7 @@ SEARCH = (
     "slo: {endToEndLatency: {p50: 100ms}}\n"
 )
 SWING = PACED + "topics: 3\nskew: {weights: [4, 1, 1], swing: 3s}\n"
+LISTENING = "topic: orders\nproducersPerTopic: 0\ntestDuration: 10s\n"
 START = 7 * SECOND
 
 
@@ -131,6 +132,14 @@ def test_the_end_of_a_load_resumes_consumers_that_wait_for_a_backlog(tmp_path: P
         (STAGES, "consumers", 1, "the profile's stages say what changes when"),
         (SWING, "rate", 50.0, "skew.swing in the profile: shares move on after a number of"),
         (PACED, "rate", ByteRate(1 << 20), "rate is in messages: write messages, as in 5000/s"),
+        (PACED, "rate", 0.0004, r"load.set_rate\(0.0004\): slower than can be paced"),
+        (
+            LISTENING,
+            "rate",
+            50.0,
+            "producersPerTopic: 0 or messages: 0 in the profile: the run sends no",
+        ),
+        (LISTENING, "distribution", {"64": 1}, "producersPerTopic: 0 or messages: 0"),
         (BYTES, "rate", 5000.0, "rate is in bytes: write bytes, as in 10MB/s"),
     ],
 )
