@@ -33,7 +33,7 @@ from pytest_loadtest.report import bottleneck, hdr, junit
 from pytest_loadtest.report.baseline import Baseline, recorded_baseline
 from pytest_loadtest.report.build import RunFacts, build_document
 from pytest_loadtest.report.document import BottleneckSection, RunDocument, dumps, read_document
-from pytest_loadtest.report.measured import timeline_section
+from pytest_loadtest.report.measured import section_of, timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
@@ -78,10 +78,12 @@ def conclude_run(
         profile = profile.as_scaled()
     telemetry = observing.read_telemetry(folder)
 
+    objectives = scaled_objectives(profile.objectives, run, written=profile.scaled.slo)
+    allowed = tolerances(objectives)
     # Neither a backlog nor a peak is in the samples: the document before has them.
     built = None
     if backlog is not None:
-        built = settle_backlog(backlog, dict(samples.stages), samples.measurements)
+        built = settle_backlog(backlog, dict(samples.stages), samples.measurements, allowed)
     peak_before = None
     backlog_before = None
     if before is not None:
@@ -95,8 +97,6 @@ def conclude_run(
         forgotten=run.facts.driver.get("forgotten"),
     )
 
-    objectives = scaled_objectives(profile.objectives, run, written=profile.scaled.slo)
-    allowed = tolerances(objectives)
     verdict, notes = _whole_verdict(samples, measurements, profile, objectives, telemetry)
     verdict = _of_search(verdict, peak or peak_before)
     verdict, notes = _with_services(verdict, notes, run)
@@ -365,7 +365,9 @@ def _facts(
     started = None
     if run.started:
         started = datetime.fromtimestamp(run.started, UTC).isoformat(timespec="milliseconds")
-    return RunFacts(
+    return section_of(
+        RunFacts,
+        facts,
         test=run.test,
         workload=run.workload or "",
         profile_name=run.profile["name"],
@@ -374,11 +376,6 @@ def _facts(
         started=started,
         results=str(folder),
         scale=run.scale,
-        scaling=facts.scaling,
-        plan=facts.plan,
         broker=broker,
-        driver=facts.driver,
-        versions=facts.versions,
-        machine=facts.machine,
         notes=(*version_notes, *telemetry_notes, *notes),
     )

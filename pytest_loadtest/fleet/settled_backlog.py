@@ -10,17 +10,23 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_loadtest.metrics.measurements import Backlog, Counts, Measurements
+from pytest_loadtest.report.measured import section_of
 from pytest_loadtest.values.quantities import SECOND
+from pytest_loadtest.verdict.tolerance import is_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_loadtest.fleet.watches import BacklogWatch
     from pytest_loadtest.report.document import BacklogSection
+    from pytest_loadtest.verdict.objectives import Objective
 
 
 def settle_backlog(
-    watch: BacklogWatch, windows: Mapping[str, Measurements], whole: Measurements
+    watch: BacklogWatch,
+    windows: Mapping[str, Measurements],
+    whole: Measurements,
+    bounds: Sequence[Objective],
 ) -> Backlog | None:
     """Return the backlog as far as it is certain.
 
@@ -30,14 +36,20 @@ def settle_backlog(
     :param windows: the windows of the phase by name; ``drain`` has the publish latency of messages
         due during the drain.
     :param whole: the measurements of the phase.
+    :param bounds: those that allow messages never to come. A message that never came waits as long
+        as anyone can see, and does not if the target dropped it: a loss that a bound allows makes
+        the end of the drain uncertain, and any other loss is a miss of its own.
     """
     if watch.reached is None or watch.resumed is None or watch.emptied is None:
         return None
     uncounted = _uncounted(whole.counts, whole.fan_out)
-    first, certain = watch.drained_between(uncounted)
+    lost = 0
+    if is_allowed("loss", bounds, whole):
+        lost = whole.counts.lost or 0
+    first, certain = watch.drained_between(uncounted, lost)
     end = first or watch.last
     duration = end.elapsed - watch.resumed
-    left = None if uncounted else max(end.waiting, 0)
+    left = None if uncounted or lost else max(end.waiting, 0)
 
     drained: bool | None = None
     drain: float | None = None
@@ -65,10 +77,11 @@ def settle_backlog(
         drained=drained,
         between=between,
         uncounted=uncounted,
+        lost=lost,
         left=left,
         allowed=watch.allowed,
         waited=waited,
-        drain_rate=None if uncounted else end.received / (duration / SECOND),
+        drain_rate=None if uncounted or between else end.received / (duration / SECOND),
         publish_during_drain=publish,
     )
 
@@ -105,17 +118,13 @@ def recorded_backlog(section: BacklogSection) -> Backlog:
         # Older results have the time of the wait as that of the drain.
         waited = section.drain if waited is None else waited
         drain = given_up(section.messages, section.left)
-    return Backlog(
+    return section_of(
+        Backlog,
+        section,
         size_messages=section.messages,
         size_bytes=section.bytes,
-        build=section.build,
         drain=drain,
-        drained=section.drained,
         waited=waited,
-        left=section.left,
-        allowed=section.allowed,
-        drain_rate=section.drain_rate,
         publish_during_drain=None,
         between=section.drained_between,
-        uncounted=section.uncounted,
     )

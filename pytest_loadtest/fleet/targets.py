@@ -121,11 +121,9 @@ def check_security(request: Request, profile: Profile, options: Options) -> None
     started = driver.kind.start_of(driver.broker_name)
     if not started.secured:
         broker = started.label or driver.kind.label
-        remedy = (
-            f"leave it out, or driver.broker: {driver.named_broker}"
-            if driver.named_broker
-            else "leave it out"
-        )
+        remedy = "leave it out"
+        if driver.named_broker:
+            remedy += f", or driver.broker: {driver.named_broker}"
         raise UsageError(
             f"{place}: target.security: {broker} is started without TLS and authentication: "
             f"{remedy}"

@@ -108,8 +108,7 @@ class BacklogWatch:
         # that another has not reported yet make the backlog smaller than it ever was.
         is_over = elapsed - self.resumed >= self._plan.drain_timeout
         reported = [report.elapsed for report in progress]
-        is_apart = max(reported) - min(reported) > COLLECT
-        if self.emptied is None and not is_over and is_apart:
+        if self.emptied is None and not is_over and max(reported) - min(reported) > COLLECT:
             return None
         if self._end is None or elapsed <= self._end:
             self._looks.append(Look(elapsed, waiting, received - self._before))
@@ -135,15 +134,16 @@ class BacklogWatch:
         self.resumed = elapsed + CHANGE_IN
         return Change(at=self.resumed, paused=False)
 
-    def drained_between(self, uncounted: int) -> tuple[Look | None, Look | None]:
+    def drained_between(self, uncounted: int, lost: int) -> tuple[Look | None, Look | None]:
         """Return the first looks at which the backlog may and must have been drained, or None.
 
-        At most ``uncounted`` more deliveries waited than a look shows, and never fewer; if it is 0,
-        both looks are the same. The first look lies before the drain was given up; the second may
-        lie after it, while load continued.
+        At most ``uncounted`` more deliveries waited than a look shows, and at most ``lost`` fewer;
+        if both are 0, both looks are the same. The first look lies before the drain was given up;
+        the second may lie after it, while load continued.
 
         :param uncounted: copies other than first copies of acknowledged messages, over the whole
             phase.
+        :param lost: deliveries that never came, if they need not have waited.
         """
         assert self.resumed is not None
         assert self.emptied is not None
@@ -152,7 +152,8 @@ class BacklogWatch:
         for look in self._looks:
             if look.elapsed <= self.resumed:
                 continue
-            if first is None and look.elapsed <= self.emptied and look.waiting <= self.allowed:
+            may_be_drained = look.waiting - lost <= self.allowed
+            if first is None and look.elapsed <= self.emptied and may_be_drained:
                 first = look
             if certain is None and look.waiting + uncounted <= self.allowed:
                 certain = look

@@ -174,19 +174,21 @@ class Backlog:
     :param drain: ns from the resumption until only the share ``backlogDrainRatio`` was left; inf if
         the drain was given up and the backlog was not smaller than at the resumption; None if it
         was given up while the backlog was shrinking: it is longer than ``waited``.
-    :param drained: that share was reached in time. Both are None if second copies make the end of
-        the drain uncertain.
+    :param drained: that share was reached in time. Both are None if second copies or lost messages
+        make the end of the drain uncertain.
     :param waited: ns from the resumption until the drain was given up, after
         ``backlogDrainTimeout``; None if it was not.
-    :param left: deliveries still waiting then; None with second copies.
+    :param left: deliveries still waiting then; None with second copies or tolerated losses.
     :param allowed: deliveries that may be left of a backlog that counts as drained.
-    :param drain_rate: deliveries per second during the drain; None with second copies.
+    :param drain_rate: deliveries per second during the drain; None with second copies, or if the
+        end of the drain is uncertain.
     :param publish_during_drain: acked − intended of the messages due during the drain; None if
         acknowledgement is not applicable, nothing was acked, or the end of the drain is uncertain.
     :param between: the earliest and the latest possible end of an uncertain drain, ns from the
         resumption; the latter is None if it was not seen during the load.
     :param uncounted: copies that make it uncertain: second ones, damaged ones, those of another
         topic, and those of messages without acknowledgement.
+    :param lost: deliveries that make it uncertain: they never came, and a bound on loss allows it.
     """
 
     size_messages: int
@@ -200,6 +202,7 @@ class Backlog:
     publish_during_drain: Histogram | Lateness | None
     between: tuple[int, int | None] | None = None
     uncounted: int = 0
+    lost: int = 0
     waited: int | None = None
 
 

@@ -106,19 +106,23 @@ class BacklogSection:
     """ns from the pause until the size was reached"""
     drain: Count | None
     """ns from the resumption until only the share backlogDrainRatio was left; null: never, or
-    longer than the run waited, or second copies leave it open"""
+    longer than the run waited, or second copies or lost messages leave it open"""
     waited: Count | None = None
     """ns from the resumption until the wait was given up; null where it was not"""
     drained: bool | None
-    """only that share was left within backlogDrainTimeout; null: second copies leave it open"""
+    """only that share was left within backlogDrainTimeout; null: second copies or lost messages
+    leave it open"""
     drained_between: Annotated[tuple[Count, Count | None], _BETWEEN] | None = None
     """where drain is open: ns until it may have been drained first, and until it certainly was;
     null if that was not seen during load"""
     uncounted: Count = 0
     """copies that are no first copies of acknowledged messages: second ones, damaged ones, those of
     another topic or of messages without acknowledgement"""
+    lost: Count = 0
+    """deliveries that never came, if a bound on loss allows them: the target dropped them, or they
+    still wait"""
     left: Count | None
-    """deliveries that still waited then; null: unknown because of second copies"""
+    """deliveries that still waited then; null: unknown because of second copies or lost messages"""
     allowed: Count
     """deliveries that may be left of a backlog that counts as drained"""
     drain_rate: Number | None

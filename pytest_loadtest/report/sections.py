@@ -12,7 +12,7 @@ from pytest_loadtest.report.document import OUTCOMES, BacklogSection, RunDocumen
 from pytest_loadtest.report.tables import Table, aligned, terminal_lines
 from pytest_loadtest.values.quantities import format_duration, format_rate, format_size
 from pytest_loadtest.values.wording import counted, exact, format_value, scale_word, with_version
-from pytest_loadtest.verdict.observations import name_silent, samples_needed
+from pytest_loadtest.verdict.observations import name_silent, never_came, samples_needed
 from pytest_loadtest.verdict.slo import Outcome
 
 if TYPE_CHECKING:
@@ -438,7 +438,7 @@ def backlog_facts(document: RunDocument) -> Iterator[Labelled]:
 def _drained(backlog: BacklogSection) -> str:
     if backlog.drained is None:
         first, last = backlog.drained_between or (None, None)
-        copies = f"{exact(backlog.uncounted)} second or doubtful copies"
+        copies = f"{exact(backlog.uncounted)} second or doubtful copies{never_came(backlog.lost)}"
         return f"drained between {_end_of_drain(first)} and {_end_of_drain(last)} ({copies})"
     if backlog.drained:
         return f"drained in {format_duration(backlog.drain or 0)}"

@@ -160,8 +160,9 @@ def evaluate_ended(
         if objective.name == unattainable:
             own = generator_caused(objective, measurements)
     if own is not None:
-        reasons = (own, REMEDY)
-        return Verdict(outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=reasons)
+        return Verdict(
+            outcome=Outcome.GENERATOR_LIMITED, findings=whole.findings, reasons=(own, REMEDY)
+        )
     findings = tuple(_with_miss(finding, unattainable) for finding in whole.findings)
     return Verdict(
         outcome=Outcome.MISSED, findings=findings, reasons=causes_at_target(measurements)

@@ -217,16 +217,14 @@ def _given_up(objective: Objective, backlog: Backlog, waited: int, size: str) ->
     basis = f"NOT drained: {waiting}, at most {allowed} are allowed"
     if backlog.drain == math.inf:
         return Observation(math.inf, backlog.size_messages, basis)
-    minimum = objective.minimum or 0
-    maximum = objective.maximum
-    if maximum is None:
-        decided = minimum <= waited
-    else:
-        decided = maximum <= waited
-    if decided:
+    bound = objective.maximum
+    if bound is None:
+        bound = objective.minimum or 0
+    if bound <= waited:
         return Observation(waited + 1, backlog.size_messages, basis)
-    unknown = f"more than {format_duration(waited)}, then it was given up: {basis}"
-    return Observation(None, 0, unknown)
+    return Observation(
+        None, 0, f"more than {format_duration(waited)}, then it was given up: {basis}"
+    )
 
 
 def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
@@ -245,7 +243,9 @@ def show_drain(shown: Shown, value: float, backlog: Backlog | None) -> Shown:
 
 
 def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observation:
-    """Observe a drain whose end is only known to be between two times, because of second copies.
+    """Observe a drain whose end is only known to be between two times.
+
+    Second copies make it uncertain, and lost messages that are allowed.
 
     It has a value only if both times are on the same side of each bound: the time nearer to the
     bound.
@@ -256,7 +256,7 @@ def _open_drain(objective: Objective, backlog: Backlog, size: str) -> Observatio
     copies = f"{exact(backlog.uncounted)} copies were second ones"
     basis = (
         f"{size}, drained between {format_duration(first)} and {until}: {copies},"
-        " or of messages without a good acknowledgement"
+        f" or of messages without a good acknowledgement{never_came(backlog.lost)}"
     )
     minimum = objective.minimum or 0
     maximum = objective.maximum

@@ -28,12 +28,10 @@ TOLERATING: Final = ("loss", "failed", "dropped")
 
 def tolerances(objectives: Iterable[Objective]) -> tuple[Objective, ...]:
     """Return the explicit upper bounds on loss, failed and dropped."""
-    return tuple(filter(_is_tolerance, objectives))
-
-
-def _is_tolerance(objective: Objective) -> bool:
-    explicit_maximum = not objective.implicit and objective.maximum is not None
-    return explicit_maximum and objective.metric in TOLERATING
+    explicit = [objective for objective in objectives if not objective.implicit]
+    return tuple(
+        bound for bound in explicit if bound.maximum is not None and bound.metric in TOLERATING
+    )
 
 
 def joint_tolerances(
@@ -82,7 +80,7 @@ def tolerated(
     """
     missing = _missing(kind, measurements, part)
     causes = [metric for metric, count in missing.items() if count]
-    return all(_allowed(metric, bounds, measurements, part) for metric in causes)
+    return all(is_allowed(metric, bounds, measurements, part) for metric in causes)
 
 
 def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> dict[str, int]:
@@ -108,8 +106,11 @@ def _missing(kind: str, measurements: Measurements, part: Breakdown | None) -> d
     return {"loss": counted.lost, "dropped": dropped, "failed": failed_deliveries}
 
 
-def _allowed(
-    metric: str, bounds: Sequence[Objective], measurements: Measurements, part: Breakdown | None
+def is_allowed(
+    metric: str,
+    bounds: Sequence[Objective],
+    measurements: Measurements,
+    part: Breakdown | None = None,
 ) -> bool:
     """Return whether a bound on this metric, the bucket's or the run's, exists and holds."""
     fan_out = measurements.fan_out

@@ -103,6 +103,43 @@ def test_a_drain_that_was_given_up_has_no_end(
         conclude_run(made, before=document)
 
 
+@pytest.mark.parametrize(
+    ("slo", "outcome", "text"),
+    [
+        ("{loss: 7%}", Outcome.NO_DATA, "drained between 4.00 s and an unknown time: "),
+        ("{loss: 7%, backlogDrain: 3s}", Outcome.MISSED, "4.00 s > 3.00 s"),
+        ("{loss: 5%}", Outcome.MISSED, "NOT drained: 6 000 of 20 000 deliveries still waiting"),
+        ("{}", Outcome.MISSED, "NOT drained: 6 000 of 20 000 deliveries still waiting"),
+    ],
+)
+def test_lost_messages_that_are_allowed_may_not_have_waited(
+    slo: str, outcome: Outcome, text: str, tmp_path: Path
+) -> None:
+    """The target may have dropped them; it need not be missed for them. The same when judged again."""
+    profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {slo}\n", "p.yaml")
+    watch = watched(profile, 7000, after=4 * SECOND)
+    watch.look([made_progress(acked=20_000, received=14_000)], SECOND + CHANGE_IN + 10 * SECOND)
+    came = {"lost": 6000, "received": 94_000, "received_in_time": 99_000}
+    made = samples(profile, tmp_path, counts=came)
+    first = findings(made, backlog=watch)["backlogDrain"]
+    again = findings(made, before=read_results(tmp_path))["backlogDrain"]
+    for found in (first, again):
+        assert found.outcome is outcome
+        assert text in found.text
+        assert ("6 000 never came" in found.text) == ("7%" in slo)
+
+
+def test_a_few_lost_messages_do_not_make_the_end_of_a_drain_uncertain(tmp_path: Path) -> None:
+    profile = profiles.loads(f"{LEAST}{BACKLOG}slo: {{loss: 1%}}\n", "p.yaml")
+    made = samples(profile, tmp_path, counts={"lost": 10, "received": 99_990})
+    found = findings(made, backlog=watched(profile, 900))["backlogDrain"]
+    assert (found.outcome, found.observed) == (Outcome.MET, 3 * SECOND)
+    document = read_results(tmp_path)
+    assert document is not None
+    assert document.backlog is not None
+    assert (document.backlog.left, document.backlog.drain_rate) == (None, 19_100 / 3)
+
+
 def test_a_backlog_that_was_never_built_is_no_data(tmp_path: Path) -> None:
     """Consumers did not pause or producers were too slow: the duration of a drain is unknown."""
     profile = profiles.loads(LEAST + BACKLOG, "p.yaml")
