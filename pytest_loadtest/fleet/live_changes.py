@@ -70,35 +70,16 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
             "the profile's stages say what changes when: leave them out to change things from the "
             "test's body"
         )
-    skew = profile.skew
-    if kind == "rate" and skew is not None and skew.swing is not None:
-        raise UsageError(
-            "skew.swing in the profile: shares move on after a number of messages, which follows "
-            "from producerRate: remove swing to change the rate"
-        )
-    in_bytes = profile.in_bytes
-    # A rate of 0 is the same in both units.
-    if kind == "rate" and argument and isinstance(argument, ByteRate) != in_bytes:
-        unit = "messages: write messages, as in 5000/s"
-        if in_bytes:
-            unit = "bytes: write bytes, as in 10MB/s"
-        raise UsageError(f"load.set_rate: the profile's rate is in {unit}")
-    if kind == "rate" and 0 < argument < LEAST_RATE:
-        raise UsageError(
-            f"load.set_rate({argument!r}): slower than can be paced: write {LEAST_RATE} or more, "
-            "or 0 for a pause"
-        )
+    if kind == "rate":
+        argument = _scaled_rate(workload, argument)
     if kind == "distribution":
+        skew = profile.skew
         if skew is not None and skew.message_sizes is not None:
             raise UsageError(
                 "skew.messageSizes in the profile: each topic has its own size, so there are no "
                 "weights to change"
             )
         check_weights(argument, workload.plan.bucket_names)
-    scale = workload.plan.scale
-    if kind == "rate" and scale is not None:
-        # It is in terms of the profile, as are the rates of its stages and the bounds.
-        argument *= scale.rate
     most = workload.plan.topology.consumers
     if kind == "consumers" and argument not in range(most + 1):
         raise UsageError(
@@ -116,3 +97,32 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
         # Consumers still wait for a backlog, and without them nothing would arrive in the drain.
         return replace(change, paused=False)
     return change
+
+
+def _scaled_rate(workload: WorkloadRun, rate: float) -> float:
+    """Return the rate at which workers pace, of one in terms of the profile.
+
+    The bounds and the rates of stages are in these terms too.
+
+    :raises UsageError: the profile does not let it change, or workers cannot pace it.
+    """
+    profile = workload.plan.profile
+    if profile.skew is not None and profile.skew.swing is not None:
+        raise UsageError(
+            "skew.swing in the profile: shares move on after a number of messages, which follows "
+            "from producerRate: remove swing to change the rate"
+        )
+    # A rate of 0 is the same in both units.
+    if rate and isinstance(rate, ByteRate) != profile.in_bytes:
+        unit = "messages: write messages, as in 5000/s"
+        if profile.in_bytes:
+            unit = "bytes: write bytes, as in 10MB/s"
+        raise UsageError(f"load.set_rate: the profile's rate is in {unit}")
+    scale = workload.plan.scale
+    paced = rate if scale is None else rate * scale.rate
+    if 0 < paced < LEAST_RATE:
+        raise UsageError(
+            f"load.set_rate({rate!r}): slower than can be paced: {paced:g} is below {LEAST_RATE}; "
+            "write a higher rate, or 0 for a pause"
+        )
+    return paced

@@ -161,16 +161,13 @@ class SparkHost:
             session = self._session
             self._session = None
             if session is not None and self._ours:
-                self._stop(session, seconds)
+                if self.alive():
+                    session.stop()
+                else:
+                    _drop(session)
+                self._end_java(seconds)
         finally:
             self._lock.release()
-
-    def _stop(self, session: SparkSession, seconds: float) -> None:
-        if self._java is not None and not self._java.alive():
-            _drop(session)
-        else:
-            session.stop()
-        self._end_java(seconds)
 
     def _connect(self) -> SparkSession:
         from pyspark.sql import SparkSession
