@@ -14,6 +14,7 @@ import os
 import platform
 import shutil
 import sys
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -81,7 +82,7 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
         profile_pool(profile, part.files),
         workers=len(hosts),
         cost=profile_cost(profile, costs()),
-        machine=available,
+        machine=replace(available, workloads=len(request.parts)),
         broker_here=uses_this_machine(request, profile, options) and not options.hosts,
         scale=options.scale,
         duration_cap=options.duration,

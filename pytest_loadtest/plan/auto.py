@@ -43,14 +43,17 @@ class Capacity:
     def carries(self, rate: float, fan_out: int, size: float, batch: float = 1.0) -> bool:
         """Return true if neither the machine, a worker nor the network is loaded too much.
 
+        Each workload of a run may load its share of them.
+
         :param rate: msg/s. :param size: mean bytes of a message. :param batch: messages in a batch.
         """
         cores = self.cost.cores(rate, fan_out, size, broker_here=self.broker_here, batch=batch)
         worker = self.cost.busiest_worker(rate, fan_out, size, self.workers, batch=batch)
+        share = 1 / self.machine.workloads
         return (
-            cores / self.machine.cores <= AUTO_LOAD
-            and worker <= AUTO_LOAD
-            and self.machine.network_load(rate * size, fan_out) <= 1
+            cores / self.machine.cores <= AUTO_LOAD * share
+            and worker <= AUTO_LOAD * share
+            and self.machine.network_load(rate * size, fan_out) <= share
         )
 
     def connects(self, profile: Profile, topology: Topology) -> bool:
@@ -106,7 +109,8 @@ def auto_scaled(
         topology, _ = at(profile, unscaled, factor)
         if profile.connects_only:
             return capacity.connects(profile, topology)
-        return topology.partition_handles <= HANDLES_PER_CORE * capacity.machine.cores
+        machine = capacity.machine
+        return topology.partition_handles <= HANDLES_PER_CORE * machine.cores / machine.workloads
 
     topology, _ = at(profile, unscaled, largest_factor(fits))
     if profile.connects_only:

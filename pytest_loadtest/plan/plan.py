@@ -204,28 +204,31 @@ def profile_pool(profile: Profile, files: Mapping[str, bytes] | None = None) -> 
     """Make the payloads of a profile and of its stages.
 
     :param files: contents of the files that bodies are made of, by their names in the profile.
-    :raises UsageError: a template is wrong.
+    :raises UsageError: a template is wrong, or the payloads of all sizes are too many.
     """
     if profile.payload is not None:
         return _rendered_pool(profile, profile.payload, files or {})
     message_size = profile.message_size
     if (profile.consumer_only or profile.connects_only) and not profile.buckets:
         message_size = message_size or HEAD  # a pool must not be empty, even if nothing is sent
-    pool = build_pool(
-        buckets=profile.buckets,
-        message_size=message_size,
-        representative=profile.representative,
-        randomized=profile.use_randomized_payloads,
-        random_ratio=profile.random_bytes_ratio,
-        pool_size=profile.randomized_payload_pool_size,
-        file_content=(files or {}).get(profile.payload_file or ""),
-        seed=profile.seed,
-        checksum=profile.checksum,
-        max_size=profile.max_message_size,
-        per_bucket=profile.payloads_per_bucket,
-        more=[stage.buckets for stage in profile.stages if stage.buckets],
-        place=profile.sent_place,
-    )
+    try:
+        pool = build_pool(
+            buckets=profile.buckets,
+            message_size=message_size,
+            representative=profile.representative,
+            randomized=profile.use_randomized_payloads,
+            random_ratio=profile.random_bytes_ratio,
+            pool_size=profile.randomized_payload_pool_size,
+            file_content=(files or {}).get(profile.payload_file or ""),
+            seed=profile.seed,
+            checksum=profile.checksum,
+            max_size=profile.max_message_size,
+            per_bucket=profile.payloads_per_bucket,
+            more=[stage.buckets for stage in profile.stages if stage.buckets],
+            place=profile.sent_place,
+        )
+    except ValueError as error:  # the sizes of the profile and of its stages together
+        raise UsageError(f"profile {profile.name}: {error}") from None
     return skewed_pool(profile, pool)
 
 

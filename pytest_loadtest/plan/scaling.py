@@ -54,6 +54,7 @@ class Machine:
     :param ports: for connections from all its source addresses to one port.
     :param source_ports: for those from one of them.
     :param bandwidth: of its network in each direction, bit/s; None if unknown.
+    :param workloads: that share it in this run.
     """
 
     cores: float
@@ -62,6 +63,7 @@ class Machine:
     ports: int = 28_232
     source_ports: int = 28_232
     bandwidth: float | None = None
+    workloads: int = 1
 
     @property
     def connections(self) -> int:

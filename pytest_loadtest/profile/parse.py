@@ -33,7 +33,7 @@ from pytest_loadtest.verdict.abort import Abort
 from pytest_loadtest.verdict.objectives import Slo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Set
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -139,7 +139,9 @@ def _part(document: Document, readers: Readers) -> _Part:
     for problem in presence(document.value, omb=document.omb):
         problems.append(document.located(problem))
     for problem in section_problems(document.value):
-        if not _below(problem.path, document.broken):
+        path = problem.path
+        # Neither it nor a section that contains it has a problem already.
+        if not any(path[:end] in document.broken for end in range(1, len(path) + 1)):
             problems.append(document.located(problem.named()))
     return _Part(document, profile, problems)
 
@@ -317,8 +319,3 @@ def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _problems_below(path: Path, section: Slo | Abort) -> Iterator[Problem]:
     for problem in section.problems:
         yield problem.below(*path)
-
-
-def _below(path: Path, broken: Set[Path]) -> bool:
-    """Return whether a path, or one that contains it, already has a problem."""
-    return any(path[:length] in broken for length in range(1, len(path) + 1))

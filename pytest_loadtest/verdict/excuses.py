@@ -35,11 +35,10 @@ Counted = Callable[[str], Histogram | Lateness | None]
 """Returns the latencies of a kind in the part of the run that an objective is about."""
 
 
-def _lengthened_by(delay: Own) -> set[str]:
-    return {name for name, metric in OBJECTIVES.items() if delay in metric.lengthened_by}
-
-
-LENGTHENED: Final = {delay: _lengthened_by(delay) for delay in Own}
+LENGTHENED: Final = {
+    delay: {name for name, metric in OBJECTIVES.items() if delay in metric.lengthened_by}
+    for delay in Own
+}
 """The metrics that each of the generator's own delays can make worse."""
 _RECORDED: Final = ("connect", "subscribe", "reconnect")
 """Latencies that workers record with the part of their own stalls, without a phase's pauses."""

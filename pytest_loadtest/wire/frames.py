@@ -113,11 +113,9 @@ _COLUMNS: Final[dict[Kind, dict[str, np.dtype[Any]]]] = {
 _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
-def _row_bytes(columns: Mapping[str, np.dtype[Any]]) -> int:
-    return sum(dtype.itemsize for dtype in columns.values())
-
-
-_WIDTH: Final = {kind: _row_bytes(columns) for kind, columns in _COLUMNS.items()}
+_WIDTH: Final = {
+    kind: sum(dtype.itemsize for dtype in columns.values()) for kind, columns in _COLUMNS.items()
+}
 
 
 @dataclass(eq=False)

@@ -176,7 +176,9 @@ def _credentials(profile: Profile) -> Iterator[Problem]:
     if (authentication := _settings(profile).authentication) is None:
         return
     groups = _CREDENTIALS[authentication.plugin]
-    if any(_count_set(authentication, names) != 1 for names in groups):
+    if any(
+        sum(getattr(authentication, name) is not None for name in names) != 1 for names in groups
+    ):
         keys = " and ".join(map(_alternatives, groups))
         yield Problem(
             ("driver", "authentication"),
@@ -184,10 +186,6 @@ def _credentials(profile: Profile) -> Iterator[Problem]:
             "",
             at_key=True,
         )
-
-
-def _count_set(settings: object, names: Sequence[str]) -> int:
-    return sum(getattr(settings, name) is not None for name in names)
 
 
 def _alternatives(names: Sequence[str]) -> str:

@@ -144,3 +144,21 @@ def test_installed_versions_have_this_package_and_none_that_is_missing(
     versions = planning.installed_versions()
     assert {"python", "numpy"} <= set(versions)
     assert "no-such-package" not in versions
+
+
+def test_auto_plans_several_workloads_that_this_machine_carries_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its share of cores, of a worker and of the network."""
+    machine = Machine(cores=2, memory=1 << 40, bandwidth=1e9)
+    monkeypatch.setattr(planning, "machine", lambda: machine)
+    profile = loopback(rate=1_000_000, duration="1s")
+    parts = tuple(Part(profile=profile) for _ in range(8))
+    request = Request(nodeid="t", attempt=1, profile=profile, source="p.yaml", parts=parts)
+    options = Options(results=tmp_path, scale="auto")
+    hosts = [CONTROLLER] * 2
+    plans = planning.make_plans(request, hosts, options)
+    planning.check_capacity(request, plans, options)
+    (alone,) = planning.make_plans(replace(request, parts=parts[:1]), hosts, options)
+    together = sum(plan.rate for plan in plans)
+    assert alone.rate / 2 < together <= 1.05 * alone.rate

@@ -594,6 +594,16 @@ def test_the_needs_of_a_plan_follow_from_profile_windows_and_costs() -> None:
     }
 
 
+@pytest.mark.parametrize("more", ["randomizedPayloadPoolSize: 65536", "payloadsPerBucket: 32769"])
+def test_more_payloads_of_all_sizes_than_a_burst_can_number_are_a_usage_error(more: str) -> None:
+    """Of the profile's own size and of the ranges of its stages together."""
+    stage = 'stages: [{duration: 1s, messageSizeDistribution: {"64-128": 1}}]\n'
+    text = f"name: p\nproducerRate: 1\nmessageSize: 64\nuseRandomizedPayloads: true\n{more}\n"
+    profile = profiles.loads(text + stage, "p.yaml")
+    with pytest.raises(UsageError, match="^profile p: .*at most 65536 payloads, write "):
+        profile_pool(profile)
+
+
 def test_a_short_peak_needs_cores_for_its_rate_and_disk_for_its_messages() -> None:
     """Not disk and aggregation for the whole phase at the rate of the peak."""
     text = "name: p\nmessageSize: 64\ndriver: {name: loopback}\n"
