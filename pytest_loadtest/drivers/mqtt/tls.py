@@ -168,7 +168,7 @@ def _check_readable(name: str, path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from error
+        raise UsageError(f"{name}: {error.strerror} ({path.absolute()})") from error
 
 
 def _reason(error: OSError) -> str:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         ("mqtt://127.0.0.1", {"tls": {}}, "write mqtts://"),
         (
             "mqtts://127.0.0.1",
-            {"tls": {"caFile": "/nowhere/ca.pem"}},
-            "driver.tls.caFile /nowhere/ca.pem: No such file",
+            {"tls": {"caFile": "nowhere/ca.pem"}},
+            r"driver.tls.caFile nowhere/ca.pem: No such file or directory \(/.*/nowhere/ca.pem\)",
         ),
     ],
 )
