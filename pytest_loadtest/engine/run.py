@@ -256,14 +256,10 @@ class Engine:
                 self._recorder.tapped(tapped)
             self._recorder.flush_if_due(now)
 
-    def _sending(self) -> bool:
-        """True until the phase's duration is over, even if its rate is 0 at the end, and all of its
-        messages are handed over or dropped.
-        """
-        return self._clock() < self._end or not self.sender.finished
-
     def _progress(self, elapsed: int) -> Progress:
-        sending = self._sending()
+        # Until the phase's duration is over, even if its rate is 0 at the end, and all of its
+        # messages are handed over or dropped.
+        sending = self._clock() < self._end or not self.sender.finished
         sent = self.sender.counts
         received = self.inbox.counts
         return Progress(

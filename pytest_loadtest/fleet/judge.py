@@ -37,6 +37,7 @@ from pytest_loadtest.report.measured import section_of, timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
+from pytest_loadtest.verdict.changes import joined
 from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
@@ -120,12 +121,10 @@ def conclude_run(
     results = _limited(results, folder)
     earlier = recorded_baseline(before) or baseline
     results, findings = compare_with_baseline(results, _gates(profile, results, run), earlier)
-    verdict = replace(
-        verdict,
-        outcome=results.verdict.outcome,
-        findings=(*verdict.findings, *findings),
-        reasons=results.verdict.reasons,
-    )
+    # That of the results counts the stages too, which the test's body judges one by one.
+    outcome, reasons = joined(verdict.outcome, verdict.reasons, findings)
+    findings = (*verdict.findings, *findings)
+    verdict = replace(verdict, outcome=outcome, findings=findings, reasons=reasons)
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)

@@ -34,9 +34,10 @@ from pytest_loadtest.report.verdict_section import (
     WindowsSection,
 )
 from pytest_loadtest.values.records import record
+from pytest_loadtest.verdict.changes import joined
 from pytest_loadtest.verdict.finding import show, write_bounds
 from pytest_loadtest.verdict.observations import Latencies
-from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall, worst
+from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall
 from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
 if TYPE_CHECKING:
@@ -158,13 +159,9 @@ def with_comparison(
     It gets the section, and the findings are added to the verdict.
     """
     verdict = document.verdict
-    outcomes = [finding.outcome for finding in findings]
-    unknown = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
-    judged = VerdictSection(
-        outcome=worst([verdict.outcome, *outcomes]),
-        reasons=(*verdict.reasons, *unknown),
-        findings=(*verdict.findings, *map(_finding, findings)),
-    )
+    outcome, reasons = joined(verdict.outcome, verdict.reasons, findings)
+    findings_of_both = (*verdict.findings, *map(_finding, findings))
+    judged = VerdictSection(outcome=outcome, reasons=reasons, findings=findings_of_both)
     return replace(document, verdict=judged, comparison=section)
 
 

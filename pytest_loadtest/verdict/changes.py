@@ -19,9 +19,11 @@ from pytest_loadtest.values.records import record
 from pytest_loadtest.values.wording import format_value
 from pytest_loadtest.verdict.finding import no_data, show
 from pytest_loadtest.verdict.grammar import THROUGHPUT
-from pytest_loadtest.verdict.slo import Finding, Outcome
+from pytest_loadtest.verdict.slo import Finding, Outcome, worst
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_loadtest.metrics.resampled import RelativeChange
     from pytest_loadtest.verdict.objectives import Objective
 
@@ -99,3 +101,12 @@ def percent(ratio: float) -> str:
     """Write a share with its sign: ``+18 %``, ``-0.4 %``; two digits, three from 100 % on."""
     value = ratio * 100
     return f"{value:+.0f} %" if abs(value) >= 10 else f"{value:+.1f} %"
+
+
+def joined(
+    outcome: Outcome, reasons: tuple[str, ...], findings: Sequence[Finding]
+) -> tuple[Outcome, tuple[str, ...]]:
+    """Return outcome and reasons of a verdict together with the findings of its comparison."""
+    unknown = [finding.text for finding in findings if finding.outcome is Outcome.NO_DATA]
+    outcomes = [finding.outcome for finding in findings]
+    return worst([outcome, *outcomes]), (*reasons, *unknown)

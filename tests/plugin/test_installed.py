@@ -136,6 +136,7 @@ def test_an_empty_folder_goes_from_init_to_a_report(python: Path, shop: Shop) ->
         "test_orders.py",
         "pytest.ini",
         ".gitlab-ci.yml",
+        "requirements-load.txt",
     }
     planned = run(python, "-m", "pytest", "--load-plan", cwd=shop.folder)
     assert planned.returncode == 0, planned.stdout + planned.stderr

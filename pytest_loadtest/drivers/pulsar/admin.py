@@ -247,16 +247,14 @@ class Admin:
             "bookkeeperEnsemble": persistence.ensemble_size,
             "bookkeeperWriteQuorum": persistence.write_quorum,
             "bookkeeperAckQuorum": persistence.ack_quorum,
-            "managedLedgerMaxMarkDeleteRate": self._mark_delete_rate(),
+            # The policy cannot leave this rate out: the broker's own one stays in force.
+            "managedLedgerMaxMarkDeleteRate": float(
+                self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE)
+            ),
         }
         self._request("POST", f"{path}/persistence", quorums)
         if persistence.deduplication_enabled is not None:
             self._request("POST", f"{path}/deduplication", persistence.deduplication_enabled)
-
-    def _mark_delete_rate(self) -> float:
-        # The policy has this rate too, and cannot leave it out:
-        # the broker's own one stays in force.
-        return float(self._runtime().get(_MARK_DELETE_RATE, _DEFAULT_MARK_DELETE_RATE))
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic. :param topic: with its domain, ``persistent://tenant/namespace/name``."""

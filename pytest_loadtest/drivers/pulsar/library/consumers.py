@@ -332,7 +332,9 @@ class PulsarConsumer:
                 if self._closing:
                     return
                 if self._leaving and not self._in_begun_batch(message):
-                    if self._may_end():
+                    # A partition without further messages never shows the end of its batch, hence
+                    # the time-out.
+                    if len(self._ended) >= self._partitions or clock() >= self._leave_by:
                         return
                     continue
             now = clock()
@@ -404,10 +406,3 @@ class PulsarConsumer:
         if where.batch_index() <= 0:  # -1: not in a batch
             self._ended.add(partition)
         return partition not in self._ended
-
-    def _may_end(self) -> bool:
-        """Return whether every partition has shown the end of its batch.
-
-        One without further messages never does, hence the time-out.
-        """
-        return len(self._ended) >= self._partitions or self._clock() >= self._leave_by
