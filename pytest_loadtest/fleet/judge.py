@@ -37,7 +37,7 @@ from pytest_loadtest.report.measured import section_of, timeline_section
 from pytest_loadtest.results.load import Load, together, without_measurements
 from pytest_loadtest.verdict import slo
 from pytest_loadtest.verdict.abort import evaluate_aborted
-from pytest_loadtest.verdict.changes import joined
+from pytest_loadtest.verdict.changes import with_changes
 from pytest_loadtest.verdict.early import evaluate_ended, lost_target
 from pytest_loadtest.verdict.tolerance import joint_tolerances, tolerances
 
@@ -122,7 +122,7 @@ def conclude_run(
     earlier = recorded_baseline(before) or baseline
     results, findings = compare_with_baseline(results, _gates(profile, results, run), earlier)
     # That of the results counts the stages too, which the test's body judges one by one.
-    outcome, reasons = joined(verdict.outcome, verdict.reasons, findings)
+    outcome, reasons = with_changes(verdict.outcome, verdict.reasons, findings)
     findings = (*verdict.findings, *findings)
     verdict = replace(verdict, outcome=outcome, findings=findings, reasons=reasons)
     write_results(folder, results)

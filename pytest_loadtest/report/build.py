@@ -34,7 +34,7 @@ from pytest_loadtest.report.verdict_section import (
     WindowsSection,
 )
 from pytest_loadtest.values.records import record
-from pytest_loadtest.verdict.changes import joined
+from pytest_loadtest.verdict.changes import with_changes
 from pytest_loadtest.verdict.finding import show, write_bounds
 from pytest_loadtest.verdict.observations import Latencies
 from pytest_loadtest.verdict.slo import Finding, Outcome, Verdict, overall
@@ -159,7 +159,7 @@ def with_comparison(
     It gets the section, and the findings are added to the verdict.
     """
     verdict = document.verdict
-    outcome, reasons = joined(verdict.outcome, verdict.reasons, findings)
+    outcome, reasons = with_changes(verdict.outcome, verdict.reasons, findings)
     findings_of_both = (*verdict.findings, *map(_finding, findings))
     judged = VerdictSection(outcome=outcome, reasons=reasons, findings=findings_of_both)
     return replace(document, verdict=judged, comparison=section)

@@ -103,7 +103,7 @@ def percent(ratio: float) -> str:
     return f"{value:+.0f} %" if abs(value) >= 10 else f"{value:+.1f} %"
 
 
-def joined(
+def with_changes(
     outcome: Outcome, reasons: tuple[str, ...], findings: Sequence[Finding]
 ) -> tuple[Outcome, tuple[str, ...]]:
     """Return outcome and reasons of a verdict together with the findings of its comparison."""
