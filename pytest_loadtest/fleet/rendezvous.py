@@ -22,7 +22,7 @@ import threading
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from pytest_loadtest.errors import LoadtestError, NoData, UsageError
+from pytest_loadtest.errors import NoData, UsageError
 from pytest_loadtest.fleet.host_clocks import INTERVAL, HostClocks
 from pytest_loadtest.fleet.link import portable
 from pytest_loadtest.fleet.messages import (
@@ -272,7 +272,7 @@ class Rendezvous:
         try:
             answer = self._run_controller.command(run, command.kind, command.argument)
         except Exception as error:  # the body waits for an answer
-            answer = error if isinstance(error, LoadtestError) else portable(error)
+            answer = portable(error)
         if callable(answer):
             name = f"loadtest-{command.kind}"
             threading.Thread(
@@ -285,7 +285,7 @@ class Rendezvous:
         try:
             answer = work()
         except UsageError as error:
-            answer = error
+            answer = portable(error)
         except Exception as error:  # the abort reaches the body through its worker
             self.abort(run, portable(error))
             return

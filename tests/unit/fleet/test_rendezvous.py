@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 import weakref
 from dataclasses import dataclass
@@ -579,6 +580,31 @@ def test_a_command_is_answered_to_its_worker(fleet: Fleet) -> None:
     (_, answer), (worker, error) = fleet.got(CommandAnswer)
     assert (answer.answer, worker, str(error.answer)) == (5, "a", "cannot be")
     assert run.error is None
+
+
+class Unsupported(UsageError):
+    """An error of a driver of another package, which its arguments do not make again."""
+
+    def __init__(self, kind: str, number: int) -> None:
+        super().__init__(f"{kind} has no node {number}")
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_command_is_answered_with_an_error_that_its_worker_can_read(
+    fleet: Fleet, is_slow: bool
+) -> None:
+    """Otherwise the worker would be told that the controller has gone away."""
+
+    def restart(*_: object) -> None:
+        raise Unsupported("nats", 3)
+
+    fleet.drive("a", "b")
+    if not is_slow:
+        fleet.controller.command = restart  # type: ignore[method-assign]
+    fleet.say("a", Command(KEY, "long", restart))
+    ((_, message),) = fleet.wait(CommandAnswer, 1)
+    crossed = pickle.loads(pickle.dumps(message)).answer
+    assert (type(crossed), str(crossed)) == (UsageError, "nats has no node 3")
 
 
 def test_a_slow_command_blocks_no_other_message(fleet: Fleet) -> None:
