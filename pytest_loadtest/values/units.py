@@ -23,8 +23,8 @@ class Duration:
     :param ns: nanoseconds.
     :param label: the measured metric, ``end-to-end p99``; empty for a bound.
     :param samples: number of samples of a measured one.
-    :param error: of the clocks between hosts, ns; comparisons that are closer than it are no data.
-        Sums, differences and multiples keep it.
+    :param error: of the clocks between hosts, ns. Sums, differences and multiples keep it; a
+        comparison that is closer than the errors of both sides together is no data.
     """
 
     ns: float
@@ -53,7 +53,7 @@ class Duration:
                 f"{self!r} cannot be compared with {other!r}, which has no unit:"
                 f" write ms({other!r}), s(…) or us(…)"
             )
-        error = max(self.error, other.error)
+        error = self.error + other.error
         if error and abs(self.ns - other.ns) < error:
             label = self.label or other.label or "durations"
             limit = format_value(error, "ns")

@@ -96,3 +96,12 @@ def test_arithmetic_keeps_the_error_of_clocks() -> None:
     with pytest.raises(NoData):
         assert measured - ms(10) < ms(40.5)
     assert measured - ms(10) < ms(42)
+
+
+def test_two_measured_durations_compare_with_the_errors_of_both() -> None:
+    """Each may be off by its own error: 10 ms may be 11 ms, and 11.5 ms may be 10.5 ms."""
+    shorter = Duration(10_000_000, label="end-to-end p99", error=1_000_000)
+    longer = Duration(11_500_000, label="end-to-end p99", error=1_000_000)
+    with pytest.raises(NoData, match="error of the clocks between hosts, 2.00 ms"):
+        assert shorter < longer
+    assert shorter < longer + ms(1)
