@@ -86,15 +86,10 @@ class HostClocks:
         self.hosts[worker] = host
         self._answers[worker] = queue.SimpleQueue()
 
-    def remove(self, worker: str) -> str | None:
-        """Remove a worker that is gone; return its host, None if it is the controller's.
-
-        An exchange that waits for its answer ends.
-        """
-        host = self.hosts.pop(worker, None)
-        if host is not None:
+    def remove(self, worker: str) -> None:
+        """Remove a worker that is gone; an exchange that waits for its answer ends."""
+        if self.hosts.pop(worker, None) is not None:
             self._answers[worker].put(None)
-        return host
 
     def receive(self, worker: str, number: int, host_time: int) -> None:
         """Store the answer of a worker; called in the thread that receives its messages."""

@@ -212,7 +212,7 @@ class Rendezvous:
         Only the first error counts: later ones are its consequences.
         """
         with self.lock:
-            self._handle(run, GiveUp(error))
+            self._handle(run, GiveUp(portable(error)))
 
     def abort_all(self, error: Exception) -> None:
         """Give up every run that has not ended."""
@@ -287,7 +287,7 @@ class Rendezvous:
         except UsageError as error:
             answer = portable(error)
         except Exception as error:  # the abort reaches the body through its worker
-            self.abort(run, portable(error))
+            self.abort(run, error)
             return
         with self.lock:
             self._send(worker, CommandAnswer(run.key, answer))
@@ -327,7 +327,7 @@ class Rendezvous:
                 try:
                     check(run)
                 except Exception as error:  # of any kind: the workers must get it
-                    self.abort(run, portable(error))
+                    self.abort(run, error)
 
     def _check(self, run: Run) -> None:
         self._run_controller.check(run)

@@ -246,8 +246,8 @@ class GangController:
 
     def _led(self, node: Any, index: int) -> bool:
         with self.rendezvous.lock:
-            runs = [run for key, run in self.rendezvous.runs.items() if key[0] == index]
-            return any(run.lead == node.gateway.id for run in runs)
+            runs = self.rendezvous.runs.items()
+            return any(key[0] == index and run.lead == node.gateway.id for key, run in runs)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:

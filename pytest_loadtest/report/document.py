@@ -126,7 +126,7 @@ class BacklogSection:
     allowed: Count
     """deliveries that may be left of a backlog that counts as drained"""
     drain_rate: Number | None
-    """deliveries per second during the drain; null: unknown because of second copies"""
+    """deliveries per second during the drain; null: second copies or lost messages leave it open"""
     publish_during_drain: LatencySection | None
     """publish latency of the messages due during the drain"""
 

@@ -87,8 +87,14 @@ def measure_noise(document: RunDocument, percentiles: Sequence[str]) -> Noise:
     if blocks < FEWEST:
         needed = f"{FEWEST * SHORTEST // SECOND} s of measured phase"
         why = f"noise is known from {needed} on, this run has {measured.duration / SECOND:.3g} s"
+    clock_error = measured.clock_error
+    if clock_error is None:  # older results
+        clock_error = 0
+        if measured.within_hosts is not None and not measured.within_hosts.complete:
+            errors = {THROUGHPUT: rate}
+            why = "the error of the clocks between its hosts is unknown: older results"
     known = {name: error for name, error in errors.items() if error is not None}
-    return Noise(known, blocks, length(measured.duration), why, measured.clock_error)
+    return Noise(known, blocks, length(measured.duration), why, clock_error)
 
 
 def _by_second(measured: MeasurementsSection) -> list[int]:

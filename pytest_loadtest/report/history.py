@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.report.comparable import comparable_key, profile_key
-from pytest_loadtest.report.figures import broker_cores, figures, generator_cores, measure_noise
+from pytest_loadtest.report.figures import (
+    broker_cores,
+    figures,
+    generator_cores,
+    latency_percentiles,
+    measure_noise,
+)
 from pytest_loadtest.report.sections import format_figure, known_of, mark, titled
 from pytest_loadtest.report.tables import Table, terminal_lines
 from pytest_loadtest.report.terminal import ASCII_BLOCKS, BLOCKS, spark_cells
@@ -56,8 +62,7 @@ def history_line(document: RunDocument) -> Line:
         if name in KEPT and figure.value is not None:
             values[name] = figure.value
             units[name] = figure.unit
-    percentiles = [name for name in values if name.startswith(f"{LATENCY}.p")]
-    noise = measure_noise(document, percentiles).errors
+    noise = measure_noise(document, latency_percentiles(values)).errors
     errors = {name: float(f"{error:.3g}") for name, error in noise.items()}
     objectives = [
         _objective(finding)

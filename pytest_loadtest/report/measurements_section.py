@@ -273,8 +273,8 @@ class MeasurementsSection:
     or the messages come from others"""
     full_windows: FullWindows | None = None
     """messages that were dropped because in-flight windows were full; null where there were none"""
-    clock_error: Count = 0
-    """ns, bound on the error of a latency between hosts by their clocks"""
+    clock_error: Count | None = None
+    """ns, bound on the error of a latency between hosts by their clocks; null in older results"""
     within_hosts: WithinHostsSection | None = None
     """deliveries within one host; null if all workers ran on the controller's host, or the run has
     no producers or no consumers"""

@@ -73,11 +73,11 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
 
 
 def test_a_worker_that_is_gone_answers_no_more() -> None:
-    """Its host is returned once, for the message about it."""
+    """It may be removed twice."""
     clocks = HostClocks(lambda worker, message: None)
     clocks.add("h1-1", "h1")
-    assert clocks.remove("h1-1") == "h1"
-    assert clocks.remove("h1-1") is None
+    clocks.remove("h1-1")
+    clocks.remove("h1-1")
     clocks.ask()  # there is nobody to wait for
 
 

@@ -230,11 +230,21 @@ def test_the_clocks_error_of_both_runs_is_part_of_a_change(
     )
 
 
-def test_results_without_an_error_of_clocks_are_compared_as_they_were() -> None:
+@pytest.mark.parametrize(
+    ("complete", "outcome"), [(None, "missed"), (True, "missed"), (False, "no data")]
+)
+def test_the_error_of_clocks_in_older_results_is_unknown_between_hosts(
+    complete: bool | None, outcome: str
+) -> None:
+    """It is 0 on one host, and if all deliveries are within one. Throughput has no such error."""
     older = as_json(BASELINE)
     del older["measurements"]["clockError"]
-    findings = compare_runs(from_json(older), SLOWER, GATES).findings
-    assert [finding.outcome.value for finding in findings] == ["missed", "met"]
+    if complete is not None:
+        within = {"deliveries": 1, "share": 1.0, "complete": complete}
+        older["measurements"]["withinHosts"] = within
+    latency, throughput = compare_runs(from_json(older), SLOWER, GATES).findings
+    assert [latency.outcome.value, throughput.outcome.value] == [outcome, "met"]
+    assert ("error of the clocks between its hosts" in latency.text) == (outcome == "no data")
 
 
 def test_a_percentile_that_results_do_not_list_is_read_from_the_histogram() -> None:
