@@ -73,8 +73,7 @@ def requested_change(workload: WorkloadRun, kind: str, argument: Any, now: int) 
     if kind == "rate":
         argument = _scaled_rate(workload, argument)
     if kind == "distribution":
-        skew = profile.skew
-        if skew is not None and skew.message_sizes is not None:
+        if profile.skew and profile.skew.message_sizes:
             raise UsageError(
                 "skew.messageSizes in the profile: each topic has its own size, so there are no "
                 "weights to change"
@@ -107,7 +106,7 @@ def _scaled_rate(workload: WorkloadRun, rate: float) -> float:
     :raises UsageError: the profile does not let it change, or workers cannot pace it.
     """
     profile = workload.plan.profile
-    if profile.skew is not None and profile.skew.swing is not None:
+    if profile.skew and profile.skew.swing is not None:
         raise UsageError(
             "skew.swing in the profile: shares move on after a number of messages, which follows "
             "from producerRate: remove swing to change the rate"

@@ -218,7 +218,7 @@ class Rendezvous:
         """Give up every run that has not ended."""
         with self.lock:
             for run in list(self.runs.values()):
-                self._handle(run, GiveUp(error))
+                self.abort(run, error)
 
     def close(self) -> None:
         """Give up what still runs, at the end of the session."""

@@ -363,11 +363,13 @@ def _judged_in_pauses(profile: Profile) -> Iterator[Problem]:
         if path[0] == "stages":
             stages = (stages[int(path[1])],)
         for pause in _pauses(stages, profile.producer_rate) if slo else ():
-            for key, message, remedy in _spoiled(slo, pause, stages):
+            for key, message, remedy in _spoiled(slo, pause, stages, profile):
                 yield Problem((*path, key), message, remedy, at_key=True).named()
 
 
-def _spoiled(slo: Slo, pause: Pause, stages: Sequence[Stage]) -> Iterator[tuple[str, str, str]]:
+def _spoiled(
+    slo: Slo, pause: Pause, stages: Sequence[Stage], profile: Profile
+) -> Iterator[tuple[str, str, str]]:
     """Yield the objectives on stages that a pause spoils: key, message, and remedy."""
     length = pause.end - pause.start
     nothing = f"nothing is due in stage {pause.name!r} for {format_duration(length)}"
@@ -378,6 +380,9 @@ def _spoiled(slo: Slo, pause: Pause, stages: Sequence[Stage]) -> Iterator[tuple[
     if "drift" in slo and _has_end(pause, sum(stage.duration for stage in stages)):
         message = f"{nothing}, so the first or the last tenth has no data"
         yield "drift", message, "remove it, or the stage"
+    after = profile.deliver_after
+    if profile.deliver_at or (after and after.min < after.max):
+        return  # Messages with different delays may come in the pause.
     for objective in slo.objectives:
         bound = objective.maximum
         if objective.metric == "deliveryGap" and bound is not None and bound < length:
@@ -427,12 +432,8 @@ def _bare(rate: float) -> str:
 
 def _steps(dotted: str) -> Path:
     """Return the path of a key below ``rate``: ``replay.3`` → ``("replay", 3)``; empty for ''."""
-    if not dotted:
-        return ()
-    key, _, rest = dotted.partition(".")
-    if not rest:
-        return (key,)
-    return (key, int(rest) if rest.isdigit() else rest)
+    steps = filter(None, dotted.split("."))
+    return tuple(int(step) if step.isdigit() else step for step in steps)
 
 
 def _tuning(profile: Profile) -> Iterator[Problem]:

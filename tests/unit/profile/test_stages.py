@@ -395,6 +395,28 @@ def test_a_shape_that_pauses_within_a_stage_is_a_pause(
     assert loads(even if of_stage else f"{even}slo: {slo}\n")
 
 
+@pytest.mark.parametrize(
+    ("delay", "is_error"),
+    [
+        ("deliverAfter: {min: 0s, max: 60s}", False),
+        ("deliverAt: 6s", False),  # gaps of 6 s and 5 s
+        ("deliverAfter: 60s", True),
+    ],
+)
+def test_messages_with_different_delays_may_come_in_a_pause(delay: str, is_error: bool) -> None:
+    """A bound on the delivery gap can be met then."""
+    driver = "driver: {name: pulsar, subscriptionType: Shared}\n"
+    pause = (
+        "stages: [{duration: 1s, rate: 100}, {duration: 10s, rate: 0}, {duration: 9s, rate: 100}]\n"
+    )
+    text = f"messageSize: 1KB\n{driver}{pause}slo: {{deliveryGap: {{max: 9s}}}}\n{delay}\n"
+    if is_error:
+        (line,) = problems(text)
+        assert "which is a gap longer than the bound" in line
+    else:
+        assert loads(text)
+
+
 @pytest.mark.parametrize("rates", [(0, 5), (5, 0)])
 def test_a_drift_to_or_from_a_pause_is_an_error(rates: tuple[int, int]) -> None:
     first, last = rates
