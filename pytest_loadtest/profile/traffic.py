@@ -85,12 +85,11 @@ def _counts(profile: Profile) -> Iterator[Problem]:
 def _payloads(profile: Profile) -> Iterator[Problem]:
     """Reject several payloads for each size range without ranges, and more than can be kept."""
     path = ("payloadsPerBucket",)
-    has_stage_buckets = any(stage.buckets for stage in profile.stages)
-    if profile.message_size_distribution is None and not has_stage_buckets:
+    ranges = {bucket.name for sizes in distributions(profile) for bucket in sizes.buckets}
+    if not ranges:
         message = "payloadsPerBucket: without messageSizeDistribution there are no size buckets"
         remedy = "write randomizedPayloadPoolSize for several payloads of one size"
         yield Problem(path, message, remedy, at_key=True)
-    ranges = {bucket.name for sizes in distributions(profile) for bucket in sizes.buckets}
     if len(ranges) * profile.payloads_per_bucket > MAX_PAYLOADS:
         number = f"{profile.payloads_per_bucket} for {len(ranges)} size ranges"
         message = f"payloadsPerBucket: {number} are more than {MAX_PAYLOADS} payloads"
@@ -372,12 +371,15 @@ def _spoiled(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the objectives on stages that a pause spoils: key, message, and remedy."""
     length = pause.end - pause.start
+    duration = sum(stage.duration for stage in stages)
+    if length == duration:
+        return  # That nothing at all is due is a problem of its own.
     nothing = f"nothing is due in stage {pause.name!r} for {format_duration(length)}"
     if slo.window and _has_window(pause, slo.window) and "window" in slo:
         window = format_duration(slo.window)
         remedy = "write the objectives with a window under the other stages, or a longer window"
         yield "window", f"{nothing}, so a window of {window} in it has no data", remedy
-    if "drift" in slo and _has_end(pause, sum(stage.duration for stage in stages)):
+    if "drift" in slo and _has_end(pause, duration):
         message = f"{nothing}, so the first or the last tenth has no data"
         yield "drift", message, "remove it, or the stage"
     after = profile.deliver_after

@@ -417,6 +417,14 @@ def test_messages_with_different_delays_may_come_in_a_pause(delay: str, is_error
         assert loads(text)
 
 
+def test_objectives_of_a_stage_of_rate_0_are_one_problem() -> None:
+    """Not one more for each that the pause spoils, with another remedy."""
+    slo = "{throughput: 1%, window: 5s, drift: {throughput: 5%}, deliveryGap: {max: 1s}}"
+    text = f"{STAGED}stages: [{{duration: 20s, rate: 0, slo: {slo}}}, {{duration: 1s, rate: 5}}]\n"
+    (line,) = problems(text)
+    assert "its rate is 0, so no message is due in it, and there is nothing to judge" in line
+
+
 @pytest.mark.parametrize("rates", [(0, 5), (5, 0)])
 def test_a_drift_to_or_from_a_pause_is_an_error(rates: tuple[int, int]) -> None:
     first, last = rates
