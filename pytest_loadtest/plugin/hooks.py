@@ -224,8 +224,14 @@ def pytest_runtest_makereport(
 
     Convert properties to types that xdist can transfer.
     """
+    is_load = item.get_closest_marker("load") is not None
+    if is_load and call.excinfo is not None and item.config.pluginmanager.hasplugin("timeout"):
+        # All workers have one timeout: when the first one is over, so are soon those of the others,
+        # whose reports say that the run was given up. pytest-timeout ends its timer after a report,
+        # and within one it would end the session.
+        item.ihook.pytest_timeout_cancel_timer(item=item)
     report = yield
-    if item.get_closest_marker("load"):
+    if is_load:
         from pytest_loadtest.plugin.session import forget, plain, report_error
 
         report.user_properties = plain(report.user_properties)
