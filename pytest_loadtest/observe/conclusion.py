@@ -86,14 +86,9 @@ def conclude(
         ranked += _window(measurements, sampled)
     ranked += [side for side in saturated if side not in ranked]
     if generator:
-        reasons = list(generator)
-        others = []
-        for side in ranked:
-            if side.conclusion == "generator":
-                reasons.append(side.evidence)
-            else:
-                others.append(side)
-        first = Saturation(conclusion="generator", evidence="; ".join(reasons))
+        own = [side.evidence for side in ranked if side.conclusion == "generator"]
+        others = [side for side in ranked if side.conclusion != "generator"]
+        first = Saturation(conclusion="generator", evidence="; ".join((*generator, *own)))
         ranked = [first, *others]
     conclusion = None
     if ranked:
@@ -120,7 +115,8 @@ def conclude(
 def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int) -> Sampled:
     if measurements is None:
         return Sampled(telemetry=telemetry, sent_rate=0.0, received_rate=0.0, cores=cores)
-    sent = measurements.bytes_sent / (measurements.duration / SECOND)
+    seconds = measurements.duration / SECOND
+    sent = measurements.bytes_sent / seconds
     counts = measurements.counts
     copies = counts.received / counts.sent if counts.sent else 1.0
     return Sampled(
@@ -128,7 +124,7 @@ def _sampled(telemetry: Telemetry, measurements: Measurements | None, cores: int
         sent_rate=sent,
         received_rate=sent * copies,
         cores=cores,
-        input_rate=counts.sent / (measurements.duration / SECOND),
+        input_rate=counts.sent / seconds,
     )
 
 

@@ -117,8 +117,7 @@ def _describe_not_reading(sampled: Sampled, mask: Mask) -> str:
     if not (sampled.has_value("broker.unread", "broker.stopped") & mask).any():
         return (
             f"{unsent} waited in the generator's sockets{where} because the other side's window"
-            " was closed;"
-            " the reason was not sampled"
+            " was closed; the reason was not sampled"
         )
     state = ""
     with_value = sampled.has_value("broker.cpu") & mask

@@ -30,8 +30,8 @@ from pytest_loadtest.report.sections import (
     outcome_counts,
     percentiles,
     run_name,
-    scale_changes,
     scale_of,
+    scale_warning,
     worst_first,
 )
 from pytest_loadtest.report.strays import stray_tables
@@ -108,9 +108,8 @@ def _scaled(document: RunDocument) -> str:
 def _details(document: RunDocument) -> Iterator[str]:
     outcome = document.verdict.outcome
     yield f"### {mark(outcome, unicode=True)} {escaped(run_name(document))}: {outcome}\n"
-    if scale := scale_of(document):
-        text = f"{scale.upper()}: says nothing about the full load"
-        yield escaped(f"{text} ({scale_changes(document)})") + "\n"
+    if warning := scale_warning(document):
+        yield escaped(warning) + "\n"
     causes, remedy = causes_and_remedy(document)
     remedies = [f"remedy: {remedy}"] if remedy else []
     for text in (*causes, *remedies, *document.notes):

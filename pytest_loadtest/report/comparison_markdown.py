@@ -25,8 +25,7 @@ from pytest_loadtest.report.sections import (
     causes_and_remedy,
     counts_text,
     mark,
-    scale_changes,
-    scale_of,
+    scale_warning,
 )
 from pytest_loadtest.report.tables import Cell, Table
 from pytest_loadtest.values.wording import counted
@@ -148,9 +147,8 @@ def _details(test: Compared, *, short: bool) -> str:
 
 def _caveats(run: RunDocument) -> Iterator[str]:
     """Yield what a reader must know about a run: it was scaled, or has no valid outcome."""
-    if scale := scale_of(run):
-        text = f"{scale.upper()}: says nothing about the full load"
-        yield f"{text} ({scale_changes(run)})"
+    if warning := scale_warning(run):
+        yield warning
     outcome = run.verdict.outcome
     if outcome in (Outcome.MET, Outcome.MISSED):
         return

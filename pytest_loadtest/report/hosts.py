@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.plan.hosts import CONTROLLER
-from pytest_loadtest.report.bottleneck import known_values
+from pytest_loadtest.report.bottleneck import if_any, known_values
 from pytest_loadtest.report.sections import Labelled, known_of
 
 if TYPE_CHECKING:
@@ -50,17 +50,12 @@ class HostUse:
     @property
     def usual_cpu(self) -> float | None:
         """Median of the cores used."""
-        return _median(self.cpu)
+        return if_any(median, known_of(self.cpu))
 
     @property
     def usual_busiest(self) -> float | None:
         """Median of the need of the busiest thread."""
-        return _median(self.busiest)
-
-
-def _median(column: Column) -> float | None:
-    known = known_of(column)
-    return median(known) if known else None
+        return if_any(median, known_of(self.busiest))
 
 
 def host_uses(document: RunDocument) -> list[HostUse]:

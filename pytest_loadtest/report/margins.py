@@ -77,9 +77,7 @@ def margin_text(finding: FindingEntry) -> str:
 
 
 def _has_margin(finding: FindingEntry) -> bool:
-    if finding.observed is None:
-        return False
-    return any(allowed > 0 for _, allowed in _sides(finding, finding.observed))
+    return any(allowed > 0 for _, allowed in _sides(finding, finding.observed or 0.0))
 
 
 def tightest_first(document: RunDocument) -> list[Judged]:

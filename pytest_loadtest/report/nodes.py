@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Final
 
-from pytest_loadtest.report.bottleneck import known_values
+from pytest_loadtest.report.bottleneck import if_any, known_values
 from pytest_loadtest.report.tables import Writer, written
 from pytest_loadtest.values.quantities import format_rate, format_size
 from pytest_loadtest.values.wording import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pytest_loadtest.report.document import BottleneckSection, RunDocument
     from pytest_loadtest.report.sections import Labelled
@@ -83,17 +83,13 @@ def _use(section: BottleneckSection, name: str) -> NodeUse:
     topics = values("topics")
     return NodeUse(
         name=name,
-        cpu=_if_any(median, values("cpu")),
-        memory=_if_any(max, values("memory")),
-        written=_if_any(fmean, values("written")),
-        received=_if_any(fmean, values("messagesIn")),
-        sent=_if_any(fmean, values("messagesOut")),
+        cpu=if_any(median, values("cpu")),
+        memory=if_any(max, values("memory")),
+        written=if_any(fmean, values("written")),
+        received=if_any(fmean, values("messagesIn")),
+        sent=if_any(fmean, values("messagesOut")),
         topics=(int(topics[0]), int(topics[-1])) if topics else (),
     )
-
-
-def _if_any(statistic: Callable[[list[float]], float], values: list[float]) -> float | None:
-    return statistic(values) if values else None
 
 
 def node_facts(document: RunDocument) -> Iterator[Labelled]:

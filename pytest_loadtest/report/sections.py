@@ -112,6 +112,14 @@ def scale_changes(document: RunDocument) -> str:
     return ", ".join(f"{name} {change}" for name, change in document.scale.changes.items())
 
 
+def scale_warning(document: RunDocument) -> str:
+    """Return a sentence on a run with less than the load of its profile; empty for others."""
+    if document.scale is None:
+        return ""
+    text = f"{scale_of(document).upper()}: says nothing about the full load"
+    return f"{text} ({scale_changes(document)})"
+
+
 def version_text(broker: Mapping[str, Any]) -> str:
     """Return the name of the target with its version."""
     return with_version(str(broker.get("name")), str(broker.get("version")))

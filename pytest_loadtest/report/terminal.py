@@ -69,7 +69,7 @@ def summary_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
         *comparison.comparison_lines(document.comparison, unicode=unicode),
         *_hosts_and_broker(document),
         *bottleneck.bottleneck_lines(document.bottleneck),
-        _results(document),
+        f"  results    {document.results}",
     ]
     return _printable(lines, unicode)
 
@@ -102,7 +102,7 @@ def brief_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
     lines = first + rest[:room]
     if len(rest) > room:
         lines.append(f"  … {counted(len(rest) - room, 'more line')} with -v")
-    return _printable([*lines, _results(document)], unicode)
+    return _printable([*lines, f"  results    {document.results}"], unicode)
 
 
 def quiet_lines(document: RunDocument, *, unicode: bool = True) -> list[str]:
@@ -130,10 +130,6 @@ def _printable(lines: Iterable[str], unicode: bool) -> list[str]:
     if not unicode:
         lines = [line.translate(_TO_ASCII) for line in lines]
     return [visible(line) for line in lines]
-
-
-def _results(document: RunDocument) -> str:
-    return f"  results    {document.results}"
 
 
 def _hosts_and_broker(document: RunDocument) -> Iterable[str]:

@@ -82,8 +82,8 @@ def broker_chapter(run: str, document: RunDocument) -> Iterator[Block]:
     if uses := node_uses(document):
         caption = (
             "Processes of the cluster, and services under test: medians of cores, maxima of memory,"
-            " means of rates,"
-            " topics at the begin and at the end; empty where it is not applicable or unknown"
+            " means of rates, topics at the begin and at the end;"
+            " empty where it is not applicable or unknown"
         )
         rows = [use.cells for use in uses]
         yield Table(caption=caption, head=HEAD, rows=rows)
@@ -172,17 +172,14 @@ def _columns(section: BottleneckSection) -> Iterator[Block]:
         values = known_values(section, name)
         ends = ["not known"] * 3
         if values:
-            ends = [_number(value) for value in (min(values), median(values), max(values))]
+            numbers = (min(values), median(values), max(values))
+            ends = [format_value(number, "number") for number in numbers]
         rows.append((name, exact(len(values)), *ends))
     if rows:
         title = "Everything that was sampled"
         caption = f"{title}; sampling used {section.cost:.3f} cores"
         head = ("column", "samples", "smallest", "median", "largest")
         yield Fold(title, [Table(caption=caption, head=head, rows=rows)])
-
-
-def _number(value: float) -> str:
-    return format_value(value, "number")
 
 
 _BY_WORKER: Final = {metric.key: metric.label for metric in LATENCIES.values() if metric.per_worker}
