@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from decimal import Decimal
 
 from pytest_loadtest.values.quantities import format_duration, format_rate
 
@@ -80,9 +81,12 @@ def format_value(value: float, unit: str, digits: int = 3) -> str:
 
 def pair(left: float, right: float, unit: str) -> tuple[str, str]:
     """Return both values with enough digits to differ."""
+    # Texts with three digits can differ and read alike: 1.00 s and 1000 ms, 100.0 and 100 msg/s.
+    alike = unit in ("ns", "msg/s") and f"{left:.3g}" == f"{right:.3g}"
     for digits in (3, 5, 8):
         shown = format_value(left, unit, digits), format_value(right, unit, digits)
-        if left == right or shown[0] != shown[1]:
+        differ = shown[0] != shown[1] and not (alike and digits == 3)
+        if left == right or differ:
             break
     return shown
 
@@ -115,5 +119,4 @@ def _plain(value: float, digits: int) -> str:
     integer part.
     """
     whole = len(str(int(abs(value))))
-    text = f"{float(f'{value:.{max(digits, whole)}g}'):.12f}".rstrip("0").rstrip(".")
-    return text or "0"
+    return f"{Decimal(f'{value:.{max(digits, whole)}g}'):f}"

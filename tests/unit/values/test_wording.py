@@ -31,6 +31,24 @@ def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: i
 
 
 @pytest.mark.parametrize(
+    ("value", "bound", "unit", "texts"),
+    [
+        (999.98, 1000, "msg/s", ("999.98 msg/s", "1000 msg/s")),
+        (9999.97, 10_000, "msg/s", ("9999.97 msg/s", "10000 msg/s")),
+        (99_970, 100_000, "msg/s", ("99970 msg/s", "100000 msg/s")),
+        (1.0002e9, 999.6e6, "ns", ("1000.2 ms", "999.6 ms")),
+        (120.2e9, 119.8e9, "ns", ("120200 ms", "119800 ms")),
+        (4998, 5010, "msg/s", ("4 998 msg/s", "5 010 msg/s")),
+    ],
+)
+def test_a_pair_never_reads_as_one_value(
+    value: float, bound: float, unit: str, texts: tuple[str, str]
+) -> None:
+    """100.0 k msg/s < 100 k msg/s, or 1.00 s > 1000 ms, would explain nothing either."""
+    assert pair(value, bound, unit) == texts
+
+
+@pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
         (0.99, "ratio", "99 %"),
