@@ -396,6 +396,9 @@ COUNTS: Final = (
     ),
 )  # fmt: skip
 
+INBOUND: Final = frozenset(row.key for row in COUNTS if row.inbound)
+"""The counts of deliveries, which need a consumer, by their key in results."""
+
 # The metrics that an objective may bound, by their key in ``slo``, in the order of the reference.
 OBJECTIVES: Final = {metric.name: metric for metric in CATALOGUE if metric.name}
 # The latencies, by their attribute, which is their key in Measurements.latencies.

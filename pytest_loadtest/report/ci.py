@@ -284,7 +284,7 @@ def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
         return
     gauges["rate_per_second"].labels(*who).set(_rounded(measured.rate))
     for row in COUNTS:
-        count = measured.counts.get(row.key)
+        count = measured.applicable_count(row.key)
         if row.exported and count is not None:
             gauges["messages"].labels(*who, row.key).set(count)
 

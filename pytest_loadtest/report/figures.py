@@ -216,8 +216,7 @@ def _rates(document: RunDocument, measured: MeasurementsSection) -> Iterator[tup
         yield "peak", Figure(document.peak.rate, document.peak.unit, more=True)
     yield THROUGHPUT, Figure(measured.throughput, "msg/s", more=True)
     yield "published", Figure(measured.publish_rate, "msg/s", more=True)
-    lost = measured.counts["lost"] if measured.subscriptions else None
-    yield "lost", Figure(lost, "messages")
+    yield "lost", Figure(measured.applicable_count("lost"), "messages")
     yield "brokerCpu", Figure(broker_cores(document), "cores")
     yield "generatorCpu", Figure(generator_cores(measured), "cores")
 

@@ -147,11 +147,10 @@ def _numbers(measured: MeasurementsSection) -> list[Property]:
     if (index := measured.delayed_index) is not None:
         size = f"{index.bytes_per_message:.3f}"
         properties.append(("load.delayed_index.bytes_per_message", size))
-    counts = measured.counts
     keys = [row.key for row in COUNTS if row.exported]
-    if counts["resent"]:
+    if measured.counts["resent"]:
         keys += ["resent", "duplicatesOfResent"]
     for key in (*keys, "outOfDueOrder"):
-        if counts.get(key) is not None:
-            properties.append((f"load.{key}", str(counts[key])))
+        if (count := measured.applicable_count(key)) is not None:
+            properties.append((f"load.{key}", str(count)))
     return properties

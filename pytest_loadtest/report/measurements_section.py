@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pytest_loadtest.metrics.catalogue import COUNTS, LATENCIES
+from pytest_loadtest.metrics.catalogue import COUNTS, INBOUND, LATENCIES
 from pytest_loadtest.metrics.full_windows import FullWindows  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.metrics.measurements import Lost  # noqa: TC001 - pydantic looks it up
 from pytest_loadtest.metrics.silent import Silent  # noqa: TC001 - pydantic looks it up
@@ -315,6 +315,15 @@ class MeasurementsSection:
     def others_send(self) -> bool:
         """True if the run only consumes, so that nothing is known of what should have come."""
         return self.subscriptions > 0 and self.counts["duplicates"] is None
+
+    def applicable_count(self, key: str) -> int | None:
+        """Return a count; None if it is unknown, or counts deliveries of a run without consumers.
+
+        Older results lack some counts.
+        """
+        if key in INBOUND and not self.subscriptions:
+            return None
+        return self.counts.get(key)
 
     def count(self, key: str) -> int:
         """Return a count that every run has: one that is not optional in the catalogue."""

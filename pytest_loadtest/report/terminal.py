@@ -150,7 +150,7 @@ def _figures(document: RunDocument) -> str:
         metric = LATENCIES["end_to_end" if measured.subscriptions else "publish"]
         p50, p99, _ = sections.percentiles(measured.latencies.get(metric.key), "p50", "p99")
         rate = sections.delivered_text(measured, no_consumers=format_rate(measured.publish_rate))
-        lost = count_text(measured.counts["lost"])
+        lost = count_text(measured.applicable_count("lost"))
         parts.append(f"{rate}, {metric.label} p50 {p50}, p99 {p99}, lost {lost}")
     tightest = next(iter(tightest_first(document)), None)
     if tightest is not None:
@@ -437,7 +437,7 @@ def _generator(measured: MeasurementsSection) -> Iterable[str]:
 def _plots(measured: MeasurementsSection, unicode: bool) -> Iterable[str]:
     # The seconds of the drain have no rate.
     received = measured.series.received[: measured.duration // SECOND or 1]
-    if len(received) < 2:
+    if len(received) < 2 or not measured.subscriptions:
         return
     blocks = BLOCKS if unicode else ASCII_BLOCKS
     ends = f"{format_count(min(received))} to {format_count(max(received))}"

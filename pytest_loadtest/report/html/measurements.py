@@ -184,9 +184,7 @@ def _count_rows(measured: MeasurementsSection, *, inbound: bool) -> Iterator[tup
     """Yield a row for each count; older results lack some of them."""
     for row in COUNTS:
         if row.inbound is inbound and row.key in measured.counts:
-            count = measured.counts[row.key]
-            if inbound and not measured.subscriptions:
-                count = None
+            count = measured.applicable_count(row.key)
             yield row.label, count_text(count), f"… {row.meaning}" if row.part else row.meaning
 
 
