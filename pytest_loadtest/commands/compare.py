@@ -68,8 +68,7 @@ def run_compare(options: argparse.Namespace) -> list[str]:
     :returns: the outcomes of the regression objectives; *no data* also if a document cannot be
         read, or no test is in both results.
     """
-    compared, unreadable = compare_results(options.baseline, options.now, force=options.force)
-    problems = list(unreadable)
+    compared, problems = compare_results(options.baseline, options.now, force=options.force)
     if not any(test.section is not None for test in compared):
         problems.append(
             "no test, profile and workload is in both; to compare runs of different ones,"

@@ -103,12 +103,8 @@ def broker_facts(section: BottleneckSection | None) -> Iterator[Labelled]:
     """
     if section is None:
         return
-    counted = []
-    for way, value in _last(section):
-        counted.append(f"{exact(value)} {way}")
-    took = []
-    for name, latency in _medians(section):
-        took.append(f"{name} {format_duration(latency)}")
+    counted = [f"{exact(value)} {way}" for way, value in _last(section)]
+    took = [f"{name} {format_duration(latency)}" for name, latency in _medians(section)]
     uses = []
     if cores := known_values(section, "sys.cpu"):
         uses.append(f"{median(cores):.2f} cores")

@@ -71,13 +71,10 @@ def margin_text(finding: FindingEntry) -> str:
     if not has_number(finding):
         return cause(finding)
     share = used_share(finding)
-    if finding.shown.over or share is None or share > 1 or not _has_margin(finding):
+    has_margin = any(allowed > 0 for _, allowed in _sides(finding, finding.observed or 0.0))
+    if finding.shown.over or share is None or share > 1 or not has_margin:
         return finding.shown.over
     return f"{format_value(1 - share, 'ratio', 2)} to spare"
-
-
-def _has_margin(finding: FindingEntry) -> bool:
-    return any(allowed > 0 for _, allowed in _sides(finding, finding.observed or 0.0))
 
 
 def tightest_first(document: RunDocument) -> list[Judged]:

@@ -169,7 +169,11 @@ def _latencies(measured: MeasurementsSection) -> dict[str, Any]:
         latency = measured.latencies[metric.key]
         if latency is not None and latency.clocks_disagree:
             latency = None
-        intervals = list(_intervals(measured, metric.key, unit, known=latency is not None))
+        # For a line over time, however few messages a sample has.
+        intervals = []
+        for interval, _ in zip(measured.intervals, _samples(measured), strict=False):
+            part = None if latency is None else interval[metric.key]
+            intervals.append(_statistics(part, unit))
         aggregated = f"aggregated{name[0].upper()}{name[1:]}"
         whole = _statistics(latency, unit)
         for statistic in whole:
@@ -192,14 +196,6 @@ def _statistics(latency: PartLatency | None, unit: float) -> dict[str, float | N
     for name, p in PERCENTILES.items():
         statistics[name] = _convert(latency.percentiles[p], unit)
     return statistics | {"Max": _convert(latency.maximum, unit)}
-
-
-def _intervals(
-    measured: MeasurementsSection, key: str, unit: float, *, known: bool
-) -> Iterator[dict[str, float | None]]:
-    """Yield the statistics of each sample, for a line over time, however few messages it has."""
-    for interval, _ in zip(measured.intervals, _samples(measured), strict=False):
-        yield _statistics(interval[key] if known else None, unit)
 
 
 def _quantiles(latency: LatencySection, unit: float) -> Iterator[tuple[str, float | None]]:

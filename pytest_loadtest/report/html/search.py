@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_loadtest.report.figures import latency_of
 from pytest_loadtest.report.html.blocks import NOT_MEASURED, Block, ChartFigure, Paragraph
 from pytest_loadtest.report.html.charts import (
     Axis,
@@ -46,7 +47,7 @@ def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
     if peak.implicit_only:
         text = "The profile has no objectives, so the implicit ones had to hold"
         yield Paragraph(f"{text}; there is no bound on latency.", "warning")
-    latencies = {number: _latency(document) for number, document in run.steps.items()}
+    latencies = {number: latency_of(step, "endToEnd") for number, step in run.steps.items()}
     yield _table(peak, latencies)
     charts = {
         "search": _by_latency(peak, latencies, run.document),
@@ -55,10 +56,6 @@ def search_chapter(name: str, run: ReadRun) -> Iterator[Block]:
     for chart_name, chart in charts.items():
         if chart is not None:
             yield ChartFigure(f"{name}-{chart_name}", chart)
-
-
-def _latency(document: RunDocument) -> LatencySection | None:
-    return None if document.measurements is None else document.measurements.latencies["endToEnd"]
 
 
 def _table(peak: PeakSection, latencies: Mapping[int, LatencySection | None]) -> Table:
