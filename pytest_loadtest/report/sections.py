@@ -420,7 +420,7 @@ def answer(section: PeakSection) -> str:
 def precise(rate: float, unit: str) -> str:
     """Format a rate of a search with digits that distinguish rates that differ by 0.1 %."""
     if unit == "B/s":
-        return f"{format_size(rate)}/s"
+        return f"{format_size(rate, 5)}/s"
     number = exact(round(rate)) if rate >= 1000 else f"{rate:.5g}"
     return f"{number} msg/s"
 

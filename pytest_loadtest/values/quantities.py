@@ -151,10 +151,10 @@ def format_duration(ns: int | float) -> str:
     return f"{ns:.0f} ns"
 
 
-def format_size(size: int | float) -> str:
+def format_size(size: int | float, digits: int = 3) -> str:
     """``26_214_400`` → ``"25.0 MiB"``."""
     units = {"TiB": 1024**4, "GiB": 1024**3, "MiB": 1024**2, "KiB": 1024}
-    return _in_unit(size, units) or f"{size:.0f} B"
+    return _in_unit(size, units, digits) or f"{size:.0f} B"
 
 
 def format_rate(per_second: int | float) -> str:
@@ -179,17 +179,14 @@ def format_bits(bits_per_second: int | float) -> str:
     return _in_unit(bits_per_second, units) or f"{bits_per_second:.0f} bit/s"
 
 
-def _in_unit(value: float, units: dict[str, int]) -> str | None:
+def _in_unit(value: float, units: dict[str, int], digits: int = 3) -> str | None:
     """Return a value in the first unit of which it has at least one; None without such a unit."""
     for unit, scale in units.items():
         if abs(value) >= scale:
-            return f"{_significant(value / scale)} {unit}"
+            return f"{_significant(value / scale, digits)} {unit}"
     return None
 
 
-def _significant(value: float) -> str:
-    if value >= 100:
-        return f"{value:.0f}"
-    if value >= 10:
-        return f"{value:.1f}"
-    return f"{value:.2f}"
+def _significant(value: float, digits: int = 3) -> str:
+    decimals = digits - 1 - (value >= 10) - (value >= 100)
+    return f"{value:.{decimals}f}"
