@@ -182,8 +182,7 @@ def _trend_chart(row: dict[str, Any], outcomes: Sequence[str]) -> Chart | None:
     for at, (outcome, value) in enumerate(zip(outcomes, values, strict=True), 1):
         if outcome != "met" and value is not None:
             marks.append(chart_mark(outcome, outcome, x=at, y=value))
-    known = known_of(values)
-    newest, lowest, highest = newest_lowest_highest(row | {"values": known})
+    newest, lowest, highest = newest_lowest_highest(row)
     return make_chart(
         "lines",
         f"{name} from run to run",

@@ -188,6 +188,14 @@ def test_each_figure_of_a_test_has_a_trend(tmp_path: Path) -> None:
     assert not any("test_other" in word for word in found.words)
 
 
+def test_a_figure_that_the_newest_run_lacks_has_no_newest_value(tmp_path: Path) -> None:
+    """The value of an earlier run is not the newest one's; the table beside the chart agrees."""
+    put(tmp_path, document())
+    charts = read(tmp_path, past(tmp_path, 4, end_to_end=None)).data["charts"].values()
+    p99 = next(chart for chart in charts if chart["title"] == "endToEndLatency.p99 from run to run")
+    assert p99["summary"].startswith("newest -, lowest ")
+
+
 def test_without_a_history_there_is_no_chapter(tmp_path: Path) -> None:
     """The same applies to a history without the page's tests."""
     put(tmp_path, document(facts={"test": "new.py::test_new"}))
