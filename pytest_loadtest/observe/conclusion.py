@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_loadtest.observe.rules import RULES, Sampled
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration
+from pytest_loadtest.values.wording import counted
 from pytest_loadtest.verdict.observations import name_full_windows
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def conclude(
         conclusion = ranked[0].conclusion
         evidence = ranked[0].evidence
     elif len(sampled.telemetry) < LEAST_SAMPLES:
-        evidence = f"{len(sampled.telemetry)} samples of the measured phase are too few to tell"
+        number = counted(len(sampled.telemetry), "sample")
+        evidence = f"too few samples to tell: {number} of the measured phase"
     elif telemetry.lost:
         evidence = (
             f"{NOTHING} in the samples, which end before the phase does:"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, format_duration, format_size
-from pytest_loadtest.values.wording import format_value
+from pytest_loadtest.values.wording import counted, format_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -217,13 +217,11 @@ def _starved(sampled: Sampled) -> Mask:
 def _describe_starved(sampled: Sampled, mask: Mask) -> str:
     waits = ""
     if (sampled.has_value("sys.backlog") & mask).any():
-        backlog = np.nanmax(sampled["sys.backlog"][mask])
-        waits = f", with {backlog:.0f} entries in the backlog"
+        backlog = counted(np.nanmax(sampled["sys.backlog"][mask]), "entry", "entries")
+        waits = f", with {backlog} in the backlog"
     if (sampled["sys.blocked"][mask] > 0).any():
-        return (
-            f"{np.nanmax(sampled['sys.blocked'][mask]):.0f} subscriptions had too many"
-            f" unacknowledged messages to get more{waits}"
-        )
+        blocked = counted(np.nanmax(sampled["sys.blocked"][mask]), "subscription")
+        return f"{blocked} had too many unacknowledged messages to get more{waits}"
     starved = np.nanmax(sampled["sys.starved"][mask])
     consumers = np.nanmax(sampled["sys.consumers"][mask])
     return (

@@ -34,7 +34,7 @@ from pytest_loadtest.report.measurements_section import (
 )
 from pytest_loadtest.values.quantities import MILLISECOND, SECOND, ByteRate, format_rate
 from pytest_loadtest.values.units import Duration, Rate
-from pytest_loadtest.values.wording import format_value
+from pytest_loadtest.values.wording import counted, format_value
 from pytest_loadtest.verdict.observations import Latencies, blocked_share, latencies_of, unfit
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ def _change_text(change: RunChange) -> str:
     if change.paused is not None:
         parts.append("consumers paused" if change.paused else "consumers resumed")
     if change.consumers is not None:
-        parts.append(f"{change.consumers} consumers of each subscription")
+        parts.append(f"{counted(change.consumers, 'consumer')} of each subscription")
     if change.distribution:
         parts.append("payload mix")
     if change.end:

@@ -119,7 +119,7 @@ def test_one_sample_is_too_few() -> None:
     found = conclude(made_telemetry(broker__busiestWanted=1.0).until(1_000_000_000), None, cores=2)
     assert (found.conclusion, found.evidence) == (
         None,
-        "1 samples of the measured phase are too few to tell",
+        "too few samples to tell: 1 sample of the measured phase",
     )
 
 

@@ -98,7 +98,7 @@ def judged(telemetry: Telemetry, **more: Any) -> Bottleneck:
         ),
         (
             {"sys__blocked": 1}, {"sys__consumers": 1, "sys__starved": 1, "sys__backlog": 0},
-            "consumer", "1 subscriptions had too many unacknowledged messages to get more, in 10 of 10 samples",
+            "consumer", "1 subscription had too many unacknowledged messages to get more, in 10 of 10 samples",
         ),
         (
             {"workers__unsent": QUEUE + 1, "workers__shut": 0.49}, {"workers__unsent": QUEUE, "workers__shut": 0.49},

@@ -388,10 +388,10 @@ def test_the_bottleneck_has_a_line_with_its_evidence() -> None:
         "             also publisher window: messages waited 12.0 ms before a full window",
         "             not sampled: worker gw1: it runs on another machine",
     ]
-    few = "1 samples of the measured phase are too few to tell"
+    few = "too few samples to tell: 1 sample of the measured phase"
     unknown = replace(BOTTLENECK, conclusion=None, evidence=few, also=(), missing=())
     assert (
-        "  bottleneck unknown: 1 samples of the measured phase are too few to tell"
+        "  bottleneck unknown: too few samples to tell: 1 sample of the measured phase"
         in summary_lines(document(parts={"bottleneck": unknown}))
     )
     older = document()
