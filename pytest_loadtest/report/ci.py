@@ -260,7 +260,8 @@ def _labels(document: RunDocument) -> tuple[str, ...]:
 def _add(gauges: dict[str, Gauge], document: RunDocument) -> None:
     who = _labels(document)
     gauges["outcome"].labels(*who, document.verdict.outcome).set(1)
-    gauges["objectives_missed"].labels(*who).set(len(missed_texts(document)))
+    if document.verdict.findings:
+        gauges["objectives_missed"].labels(*who).set(len(missed_texts(document)))
     peak = document.peak
     if peak is not None and peak.rate is not None:
         unit = "bytes" if peak.unit == "B/s" else "messages"
