@@ -195,7 +195,7 @@ def _started(document: RunDocument) -> str:
 
 def _readable(paths: Iterable[Path]) -> list[RunDocument]:
     """Read these results documents, but those that are something else, or incomplete."""
-    return [document for path in paths if (document := _document(path)) is not None]
+    return list(filter(None, map(_document, paths)))
 
 
 def _document(path: Path) -> RunDocument | None:

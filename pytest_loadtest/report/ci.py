@@ -114,6 +114,8 @@ def _details(document: RunDocument) -> Iterator[str]:
     remedies = [f"remedy: {remedy}"] if remedy else []
     for text in (*causes, *remedies, *document.notes):
         yield f"- {escaped(text)}"
+    for name, reason in document.driver.get("not_applied", {}).items():
+        yield f"- not set: {escaped(f'{name}: {reason}')}"
     if document.profile.route is not None:
         yield f"- route: {escaped(document.profile.route)}"
     if document.peak is not None:

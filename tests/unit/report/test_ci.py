@@ -90,6 +90,13 @@ def test_the_summary_marks_a_scaled_run() -> None:
     assert "SCALED ×0.001: says nothing about the full load (rate 2.50 M → 2 500 msg/s)" in found
 
 
+def test_the_summary_names_settings_that_were_not_applied() -> None:
+    """The terminal and the page do, too."""
+    driver = {**FACTS.driver, "not_applied": {"ackTimeout": "no such setting"}}
+    summary = github_summary([document(facts={"driver": driver})])
+    assert "- not set: ackTimeout: no such setting\n" in summary
+
+
 def test_the_summary_has_peak_stages_and_bottleneck() -> None:
     parts = {
         "stages": (stage("ramp", {"loss": 0}), stage("spike")),
