@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.option_rows import option_or_ini
 from pytest_loadtest.values.addresses import check_address, check_samples_location, masked
 from pytest_loadtest.values.quantities import parse_duration
@@ -76,12 +75,20 @@ def check_image(name: str | None, broker: str, target: str | None) -> str | None
     return name
 
 
+def check_target(text: str | None, broker: str) -> str | None:
+    """Return ``--load-target``, after a check that the run does not start a broker of its own."""
+    address = _address(text, "--load-target")
+    if address is not None and broker not in ("auto", "url"):
+        raise pytest.UsageError(
+            f"--load-target {address}: --load-broker-mode {broker} starts another broker:"
+            " leave one of them out"
+        )
+    return address
+
+
 def _address(text: str | None, option: str) -> str | None:
     """Return the address in an option, after a check that it contains no credentials."""
-    try:
-        check_address(text, option)
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+    check_address(text, option)
     return text
 
 
@@ -120,10 +127,7 @@ def parse_samples_location(location: str, source: str, root: Path) -> str | None
     """
     if not location:
         return None
-    try:
-        check_samples_location(location, source)
-    except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+    check_samples_location(location, source)
     if "://" in location:
         return location.rstrip("/")
     folder = root / location
@@ -182,6 +186,7 @@ class Options:
         """Read the options of a session.
 
         :raises pytest.UsageError: one has a wrong value, or two contradict each other.
+        :raises UsageError: an address has credentials.
         """
         option = config.option
         baseline, baseline_source = option_or_ini(config, "load_baseline")
@@ -193,7 +198,7 @@ class Options:
             force=option.load_force,
             omb_json=option.load_omb_json and config.invocation_params.dir / option.load_omb_json,
             broker=option.load_broker_mode,
-            target=_address(option.load_target, "--load-target"),
+            target=check_target(option.load_target, option.load_broker_mode),
             admin=_address(option.load_admin_url, "--load-admin-url"),
             image=check_image(option.load_image, option.load_broker_mode, option.load_target),
             spark_master=_address(option.load_spark_master, "--load-spark-master"),

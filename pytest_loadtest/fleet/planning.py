@@ -31,6 +31,7 @@ from pytest_loadtest.fleet.targets import (
     check_cluster,
     check_security,
     has_admin,
+    unused_address,
     uses_this_machine,
 )
 from pytest_loadtest.kinds.costs import Cost
@@ -77,9 +78,11 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
     if options.hosts:
         shares = topic_shares(profile.topics, hosts) if profile.pair_consumers else {}
         available = joint_machine(options.hosts, shares)
+    pool = profile_pool(profile, part.files)
+    unused = unused_address(request, profile, options)
     return make_plan(
-        profile,
-        profile_pool(profile, part.files),
+        profile.model_copy(update={"not_applied": {**unused, **profile.not_applied}}),
+        pool,
         workers=len(hosts),
         cost=profile_cost(profile, costs()),
         machine=replace(available, workloads=len(request.parts)),
@@ -221,12 +224,10 @@ def installed_versions() -> dict[str, str]:
     without those not installed.
     """
     versions = {"python": platform.python_version()}
-    for package in dict.fromkeys(
-        (
-            *_PACKAGES,
-            *(package for kind in kinds().values() for package in (kind.package, *kind.packages)),
-        )
-    ):
+    packages = list(_PACKAGES)
+    for kind in kinds().values():
+        packages += (kind.package, *kind.packages)
+    for package in packages:
         installed = _installed_version(package)
         if installed is not None:
             versions[package] = installed

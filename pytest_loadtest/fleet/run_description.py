@@ -163,13 +163,13 @@ class DescribedWorkload:
         )
 
     def set_driver_facts(self, facts: DriverFacts) -> None:
-        """Set the client's settings, with those of an OMB driver file that have no effect.
+        """Set the client's settings, with those that the plan found to have no effect.
 
         Losses are unknown before the load.
         """
         self.facts = replace(
             facts,
-            not_applied={**self.part.profile.not_applied, **facts.not_applied},
+            not_applied={**self.plan.profile.not_applied, **facts.not_applied},
             losses=None,
             forgotten=None,
             incidents={},

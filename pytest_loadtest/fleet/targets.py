@@ -16,7 +16,7 @@ from pytest_loadtest import brokers
 from pytest_loadtest.brokers.base import Broker, BrokerFacts, BrokerRequest
 from pytest_loadtest.drivers.base import TargetAddress
 from pytest_loadtest.errors import UsageError
-from pytest_loadtest.values.addresses import is_loopback
+from pytest_loadtest.values.addresses import is_loopback, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,20 @@ def choose_address(
     return url, admin, image
 
 
+def unused_address(request: Request, profile: Profile, options: Options) -> dict[str, str]:
+    """Return the mark's address, else the command line's, if the run starts its target itself.
+
+    As a setting that does not apply, with the reason; otherwise empty.
+    """
+    address = request.target or options.target
+    if address is None or not starts_target(request, profile, options):
+        return {}
+    kind = profile.driver.kind
+    modes = f"driver {kind.name} and broker mode {broker_mode(request, options)}"
+    reason = f"with {modes} the run starts its own {kind.target}"
+    return {"target": f"{masked(address)} is not tested: {reason}"}
+
+
 def subscriber_url(url: str | None, profile: Profile) -> str | None:
     """Return the profile's address for consumers, if ``url`` is the profile's too.
 
@@ -70,23 +84,26 @@ def broker_mode(request: Request, options: Options) -> str:
     return request.broker or options.broker
 
 
+def starts_target(request: Request, profile: Profile, options: Options) -> bool:
+    """Return whether the run starts its target."""
+    url, _, _ = choose_address(request, profile, options)
+    return url is None or broker_mode(request, options) not in ("auto", "url")
+
+
 def has_admin(request: Request, profile: Profile, options: Options) -> bool:
     """Return whether the target has an admin REST, if its kind has one.
 
     It does if the run starts it, or if its address has an admin URL.
     """
-    url, admin, _ = choose_address(request, profile, options)
-    return url is None or admin is not None or broker_mode(request, options) not in ("auto", "url")
+    _, admin, _ = choose_address(request, profile, options)
+    return admin is not None or starts_target(request, profile, options)
 
 
 def uses_this_machine(request: Request, profile: Profile, options: Options) -> bool:
     """Return whether the target uses cores of this machine."""
     url, _, _ = choose_address(request, profile, options)
-    return (
-        url is None
-        or broker_mode(request, options) not in ("auto", "url")
-        or is_loopback(urlsplit(url).hostname or "")
-    )
+    is_local = is_loopback(urlsplit(url or "").hostname or "")
+    return is_local or starts_target(request, profile, options)
 
 
 def check_addresses(request: Request, profile: Profile, options: Options) -> None:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import pytest
 
 from pytest_loadtest.errors import LoadtestError
-from pytest_loadtest.plugin.session import make_request
+from pytest_loadtest.plugin.selection import make_request
+from pytest_loadtest.plugin.session import local_workers
 
 _WORKERS = pytest.StashKey[int]()
 
 
 def remember_workers(config: pytest.Config) -> None:
     """Note the number of workers in xdist's options, and reset them so that none is started."""
-    number = config.option.numprocesses
-    if number in ("auto", "logical"):
-        number = config.hook.pytest_xdist_auto_num_workers(config=config)
-    config.stash[_WORKERS] = int(number or 0) or len(config.option.tx or ()) or 1
+    config.stash[_WORKERS] = local_workers(config) or len(config.option.tx or ()) or 1
     config.option.numprocesses = None
     config.option.tx = []
     config.option.dist = "no"

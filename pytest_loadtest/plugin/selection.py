@@ -6,6 +6,7 @@ anything is started, and all are reported together.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import field
@@ -19,6 +20,7 @@ from pytest_loadtest.errors import UsageError
 from pytest_loadtest.values.records import record
 
 if TYPE_CHECKING:
+    from pytest_loadtest.fleet.messages import Request
     from pytest_loadtest.profile import Profile
     from pytest_loadtest.profile.merge import Variant
 
@@ -26,6 +28,7 @@ _KEYS = ("profile", "broker_mode", "target", "admin_url", "live", "judge", "sear
 _FORMER_KEYS = {"broker": "broker_mode", "admin": "admin_url"}
 """Older spellings of arguments, which are accepted → the spellings of today."""
 MATRIX = "load_matrix"
+_DRIVER_KEY = re.compile(r"(workloads\.[^.]*\.)?driver(\.|$)")
 _FIXTURES = ("load", "load_service", "load_target")
 _MAPPINGS = {
     "search": "search=True, or its keys: search={'start': 1000, 'hold': '30s'}",
@@ -232,10 +235,7 @@ def load_profile(
     driver_file = config.option.load_driver
     if driver_file is not None:
         for key in (*options, *overrides):
-            keys = key.split(".")
-            if keys[0] == "workloads":
-                keys = keys[2:]  # its name, too
-            if keys[:1] == ["driver"]:
+            if _DRIVER_KEY.match(key):
                 raise UsageError(
                     f"{key} (--load-set, the test, or a matrix) together with --load-driver: that"
                     " file has the whole section; write the key there, or leave --load-driver out"
@@ -247,6 +247,39 @@ def load_profile(
     if driver_file is not None:
         loaded = profile.with_driver(loaded, config.invocation_params.dir / driver_file)
     return loaded, path
+
+
+def make_request(
+    config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None
+) -> Request:
+    """Return the request of a load test.
+
+    :param changes: keys of the profile changed by the test's body.
+
+    :raises UsageError: the mark or the profile is wrong.
+    """
+    from pytest_loadtest import profile as profiles
+    from pytest_loadtest.fleet.messages import Part, Request
+
+    mark = load_mark(item)
+    profile, path = load_profile(config, item, changes)
+    parts = []
+    for part in profile.workloads or (profile,):
+        files = profiles.payload_files(part, path, config.invocation_params.dir)
+        parts.append(Part(profile=part, files=files))
+    return Request(
+        nodeid=item.nodeid,
+        attempt=attempt,
+        profile=profile,
+        source=os.path.relpath(path, config.rootpath),
+        parts=tuple(parts),
+        broker=mark.broker_mode,
+        target=mark.target,
+        admin=mark.admin_url,
+        security_line=profiles.line_of(path, ("target", "security")),
+        broker_line=profiles.line_of(path, ("driver", "broker")),
+        cluster_line=profiles.line_of(path, ("broker",)),
+    )
 
 
 def load_set(texts: list[str]) -> dict[str, str]:
@@ -305,12 +338,14 @@ _TARGET_KEYS = ("driver", "broker", "target")
 
 
 def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check the mark and the profile of every load test.
+    """Check the mark, the profile and the addresses of every load test.
 
     :raises pytest.UsageError: with all problems, one a line.
     """
-    from pytest_loadtest.profile import payload_files
+    from pytest_loadtest.fleet.options import Options
+    from pytest_loadtest.fleet.targets import check_addresses
 
+    options = Options.of(config)
     tests: dict[str, list[str]] = {}  # node ids by problem: many tests may use one profile
     for item in items:
         try:
@@ -320,9 +355,9 @@ def check_load_tests(config: pytest.Config, items: list[pytest.Item]) -> None:
                     f"{item.nodeid} is marked load but does not use the fixture `load`:"
                     " no load would run; add the argument"
                 )
-            profile, path = load_profile(config, item)
-            for part in profile.workloads or (profile,):
-                payload_files(part, path, config.invocation_params.dir)
+            request = make_request(config, item, attempt=1)
+            for part in request.parts:
+                check_addresses(request, part.profile, options)
         except UsageError as error:
             tests.setdefault(str(error), []).append(item.nodeid)
     if tests:
@@ -336,7 +371,7 @@ def _with_tests(problem: str, nodeids: list[str]) -> str:
 
     if nodeids[0] in problem:
         return problem
-    others = len(nodeids) - 1
-    if not others:
-        return f"{problem}\n  in {nodeids[0]}"
-    return f"{problem}\n  in {nodeids[0]} and {counted(others, 'other test')}"
+    shown = f"{problem}\n  in {nodeids[0]}"
+    if others := len(nodeids) - 1:
+        shown += f" and {counted(others, 'other test')}"
+    return shown

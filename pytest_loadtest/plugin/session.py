@@ -7,7 +7,6 @@ its mark has ``judge=False``.
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,13 @@ from pytest_loadtest.plugin.early_runs import (
     noting_broken,
 )
 from pytest_loadtest.plugin.reporting import CiReports, whose_load, write_report, xfail_names
+from pytest_loadtest.plugin.selection import (
+    check_load_tests,
+    fixtures_of,
+    load_mark,
+    load_set,
+    make_request,
+)
 from pytest_loadtest.plugin.silence import MemberSilence, reporters
 from pytest_loadtest.report.ended_runs import EndedRuns
 
@@ -129,20 +135,20 @@ class LoadSession:
         from pytest_loadtest.fleet.run_controller import RunController
         from pytest_loadtest.report.live import LiveLine
 
-        options = Options.of(self._config)
         try:
+            options = Options.of(self._config)
             fleet = self._config.stash.get(FLEET, None)
             self._run_controller = RunController(
                 options, LiveLine(self._config), self._hook, self._serve(options), fleet
             )
-        except UsageError as error:  # the baseline does not exist
+        except UsageError as error:  # an address, the baseline, a port in use
             raise pytest.UsageError(str(error)) from None
         return self._run_controller
 
     def _serve(self, options: Options) -> LiveMetrics | None:
         """Start the server of ``--load-metrics``, if requested.
 
-        :raises pytest.UsageError: its port is in use.
+        :raises UsageError: its port is in use.
         """
         if (
             options.metrics is None
@@ -153,10 +159,7 @@ class LoadSession:
         from pytest_loadtest.report.live_metrics import LiveMetrics, serve
 
         metrics = LiveMetrics(lambda: self.ended().outcomes())
-        try:
-            self._stop_serving = serve(options.metrics, metrics)
-        except UsageError as error:
-            raise pytest.UsageError(str(error)) from None
+        self._stop_serving = serve(options.metrics, metrics)
         return metrics
 
     def check(self, items: list[pytest.Item]) -> None:
@@ -164,19 +167,15 @@ class LoadSession:
 
         :raises pytest.UsageError: one is wrong; for a worker of xdist the controller raises it.
         """
-        from pytest_loadtest.plugin.selection import check_load_tests, fixtures_of
-
-        def is_load_test(item: pytest.Item) -> bool:
-            return item.get_closest_marker("load") is not None or bool(fixtures_of(item))
-
-        load_tests = list(filter(is_load_test, items))
+        load_tests = [
+            item for item in items if item.get_closest_marker("load") or fixtures_of(item)
+        ]
         if not load_tests:
             return
         try:
             if self._worker is None:
                 self._make_run_controller()  # checks the options
             check_load_tests(self._config, load_tests)
-            self._check_targets(load_tests)
             self._hook.check()
             reporters(self._config)
         except (pytest.UsageError, UsageError) as error:
@@ -184,23 +183,6 @@ class LoadSession:
                 raise pytest.UsageError(str(error)) from None
             self._worker.report_usage_error(str(error))
             items.clear()
-
-    def _check_targets(self, items: list[pytest.Item]) -> None:
-        """Check that the addresses of targets are of the kinds of broker that the profiles name.
-
-        :raises UsageError: one is not.
-        """
-        from pytest_loadtest.fleet.options import Options
-        from pytest_loadtest.fleet.targets import check_addresses
-
-        options = Options.of(self._config)
-        for item in items:
-            request = make_request(self._config, item, attempt=1)
-            for part in request.parts:
-                try:
-                    check_addresses(request, part.profile, options)
-                except UsageError as error:
-                    raise UsageError(f"{error}\n  in {item.nodeid}") from None
 
     def collected(self, items: list[pytest.Item]) -> None:
         """Start Spark as soon as a load test is certain to run.
@@ -248,8 +230,6 @@ class LoadSession:
         It is the result of the finished run, or with ``live=True`` the handle that starts
         it.
         """
-        from pytest_loadtest.plugin.selection import load_mark
-
         early = item.stash.get(EARLY, None)
         request = self._request(item) if early is None else early.request
         item.stash[SET_UP] = True
@@ -317,8 +297,7 @@ class LoadSession:
         from pytest_loadtest.profile import setting
 
         attempt = item.stash[_ATTEMPTS] = item.stash.get(_ATTEMPTS, 0) + 1
-        for text in self._config.option.load_set:
-            key, _, value = text.partition("=")
+        for key, value in load_set(self._config.option.load_set).items():
             add_properties(item, [("load.set", setting(key, value))])
         return make_request(self._config, item, attempt)
 
@@ -410,52 +389,24 @@ def add_hosts(config: pytest.Config) -> None:
             )
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
-    local = config.option.numprocesses or 0
-    if local in ("auto", "logical"):
-        local = config.hook.pytest_xdist_auto_num_workers(config=config)
+    local = local_workers(config)
     config.option.numprocesses = None
-    config.option.tx = worker_specs(hosts, int(local))
+    config.option.tx = worker_specs(hosts, local)
     if config.option.dist == "no":
         config.option.dist = "load"
     config.stash[COMMANDS] = host_commands(hosts)
-    config.stash[HOSTS] = host_shares(hosts, facts, int(local))
+    config.stash[HOSTS] = host_shares(hosts, facts, local)
     # A worker whose host is gone cannot be started again, and xdist would crash on it.
     if config.option.maxworkerrestart is None:
         config.option.maxworkerrestart = "0"
 
 
-def make_request(
-    config: pytest.Config, item: pytest.Item, attempt: int, changes: Mapping[str, Any] | None = None
-) -> Request:
-    """Return the request of a load test.
-
-    :param changes: keys of the profile changed by the test's body.
-
-    :raises UsageError: the mark or the profile is wrong.
-    """
-    from pytest_loadtest import profile as profiles
-    from pytest_loadtest.fleet.messages import Part, Request
-    from pytest_loadtest.plugin.selection import load_mark, load_profile
-
-    mark = load_mark(item)
-    profile, path = load_profile(config, item, changes)
-    parts = []
-    for part in profile.workloads or (profile,):
-        files = profiles.payload_files(part, path, config.invocation_params.dir)
-        parts.append(Part(profile=part, files=files))
-    return Request(
-        nodeid=item.nodeid,
-        attempt=attempt,
-        profile=profile,
-        source=os.path.relpath(path, config.rootpath),
-        parts=tuple(parts),
-        broker=mark.broker_mode,
-        target=mark.target,
-        admin=mark.admin_url,
-        security_line=profiles.line_of(path, ("target", "security")),
-        broker_line=profiles.line_of(path, ("driver", "broker")),
-        cluster_line=profiles.line_of(path, ("broker",)),
-    )
+def local_workers(config: pytest.Config) -> int:
+    """Return the number of workers that xdist's option ``-n`` requests."""
+    number = config.option.numprocesses
+    if number in ("auto", "logical"):
+        number = config.hook.pytest_xdist_auto_num_workers(config=config)
+    return int(number or 0)
 
 
 def ensure_judged(item: pytest.Item) -> None:

@@ -81,11 +81,11 @@ def start_fleet(config: pytest.Config) -> None:
         if reporter is not None and config.option.verbose >= 0:
             reporter.write_line(f"load: {text}")
 
-    fleet = SparkFleet(Options.of(config), options, announce)
-    interrupt_on_sigterm()
-    config.add_cleanup(restore_sigterm)
-    config.add_cleanup(fleet.close)
     try:
+        fleet = SparkFleet(Options.of(config), options, announce)
+        interrupt_on_sigterm()
+        config.add_cleanup(restore_sigterm)
+        config.add_cleanup(fleet.close)
         fleet.start()
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None

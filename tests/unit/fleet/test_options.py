@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.options import (
     Options,
     check_image,
+    check_target,
     parse_cap,
     parse_listen_address,
     parse_samples_location,
@@ -57,6 +59,18 @@ def test_an_image_needs_a_container_started_by_the_run() -> None:
         check_image("x", "auto", "mqtt://h:1")
 
 
+def test_an_address_needs_a_run_that_starts_no_broker() -> None:
+    """Otherwise a met run of a local broker would seem to be one of the address."""
+    assert check_target(None, "process") is None
+    for mode in ("auto", "url"):
+        assert check_target("mqtt://h:1", mode) == "mqtt://h:1"
+    with pytest.raises(
+        pytest.UsageError,
+        match="--load-target mqtt://h:1: --load-broker-mode process starts another broker: leave",
+    ):
+        check_target("mqtt://h:1", "process")
+
+
 def test_a_spark_property_is_split_at_the_first_equals_sign() -> None:
     """A later value of the same key wins."""
     assert parse_spark_conf(["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
@@ -88,7 +102,7 @@ def test_the_place_of_samples_is_a_uri_or_an_existing_folder(tmp_path: Path) -> 
     ):
         parse_samples_location("away", "load_samples (ini)", tmp_path)
     with pytest.raises(
-        pytest.UsageError,
+        UsageError,
         match=r"^--load-samples s3://\*\*\*: a URI of samples must not have a user",
     ):
         parse_samples_location("s3://key:hush@b", option, tmp_path)

@@ -12,12 +12,13 @@ from waiting_for import gone
 
 from pytest_loadtest import profile as profiles
 from pytest_loadtest.brokers.base import Broker, BrokerFacts
+from pytest_loadtest.drivers.base import DriverFacts
 from pytest_loadtest.drivers.mqtt.settings import MqttSettings, Tls
 from pytest_loadtest.drivers.pulsar.settings import Authentication, PulsarSettings
 from pytest_loadtest.errors import UsageError
 from pytest_loadtest.fleet.messages import Part, Request
 from pytest_loadtest.fleet.options import Options
-from pytest_loadtest.fleet.planning import plan_lines
+from pytest_loadtest.fleet.planning import make_plans, plan_lines
 from pytest_loadtest.fleet.targets import (
     Targets,
     check_addresses,
@@ -27,13 +28,16 @@ from pytest_loadtest.fleet.targets import (
     choose_address,
     has_admin,
     subscriber_url,
+    unused_address,
     uses_this_machine,
     with_keys,
 )
+from pytest_loadtest.fleet.workload_run import make_workloads
 from pytest_loadtest.kinds import BrokerStart, DriverKind
 
 PROFILE = "name: p\nmessageSize: 64\nproducerRate: 1\ntestDuration: 1s\ndriver: {{name: {driver}}}\n{target}"
 URL, IMAGE = "target: {url: 'mqtt://profile:1'}\n", "target: {image: profile/mosquitto}\n"
+LOOPBACK = "with driver loopback and broker mode auto the run starts its own relay"
 SECURITY = "target: {security: {auth: token}}\n"
 
 
@@ -320,3 +324,52 @@ def test_the_address_of_a_profile_does_not_keep_a_cluster_from_starting_as_proce
     )
     with pytest.raises(UsageError, match=wanted):
         check_cluster(*request_with({}, {}, text, driver="pulsar"))
+
+
+@pytest.mark.parametrize(
+    ("mark", "options", "driver", "expected"),
+    [
+        ({}, {"target": "mqtt://line:1"}, "mqtt", {}),
+        ({}, {"target": "mqtt://line:1", "broker": "url"}, "mqtt", {}),
+        ({}, {}, "loopback", {}),
+        (
+            {},
+            {"target": "mqtt://line:1"},
+            "loopback",
+            {"target": f"mqtt://line:1 is not tested: {LOOPBACK}"},
+        ),
+        (
+            {"target": "mqtt://mark:1"},
+            {"target": "mqtt://line:1"},
+            "loopback",
+            {"target": f"mqtt://mark:1 is not tested: {LOOPBACK}"},
+        ),
+        (
+            {"broker": "process"},
+            {"target": "mqtt://line:1"},
+            "mqtt",
+            {
+                "target": "mqtt://line:1 is not tested: with driver mqtt and broker mode process the"
+                " run starts its own broker"
+            },
+        ),
+    ],
+)
+def test_an_address_that_is_not_tested_is_named_in_plan_and_run(
+    mark: dict[str, str],
+    options: dict[str, str],
+    driver: str,
+    expected: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Otherwise a met run would seem to be one of the broker at that address."""
+    request, profile, made = request_with(mark, options, "", driver)
+    assert unused_address(request, profile, made) == expected
+    made = replace(made, results=tmp_path)
+    plan = "\n".join(plan_lines(request, 1, made))
+    plans = make_plans(request, ["here"], made)
+    (workload,) = make_workloads(request, plans, ["gw0"], tmp_path, made)
+    workload.set_driver_facts(DriverFacts(client="c", version="1"))
+    assert workload.run_file().facts.driver["not_applied"] == expected
+    for text in expected.values():
+        assert f"  target     not applied: {text}" in plan
