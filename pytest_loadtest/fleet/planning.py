@@ -81,7 +81,7 @@ def _make_plan(request: Request, part: Part, hosts: Sequence[str], options: Opti
     pool = profile_pool(profile, part.files)
     unused = unused_address(request, profile, options)
     return make_plan(
-        profile.model_copy(update={"not_applied": {**unused, **profile.not_applied}}),
+        profile.model_copy(update={"not_applied": unused | profile.not_applied}),
         pool,
         workers=len(hosts),
         cost=profile_cost(profile, costs()),

@@ -240,6 +240,8 @@ class LoadSession:
             load = self._lead(request, item)
             if load is not None and mark.judge:
                 item.stash[_LOADS] = load
+                if self._config.getoption("setuponly", False):  # there is no call to judge it
+                    ensure_judged(item)
             return load
         from pytest_loadtest.fixture.handle import LiveLoad
 

@@ -307,3 +307,28 @@ stages:
   - {name: first, duration: 500ms, rate: 400, slo: {endToEndLatency: {max: 50ms}}}
   - {name: second, duration: 500ms, rate: 400, slo: {endToEndLatency: {max: 50ms}, sent: 1%}}
 """
+
+
+SET_UP_ONLY = """\
+import pytest
+
+@pytest.mark.load("good")
+def test_met(load): ...
+
+@pytest.mark.load("missed")
+def test_missed(load): ...
+
+@pytest.mark.load("missed", judge=False)
+def test_not_to_be_judged(load): ...
+"""
+
+
+def test_a_miss_fails_a_session_that_only_sets_up(project: Project) -> None:
+    """With ``--setup-only`` no body runs after which a miss could be judged."""
+    project.profile("good", slo="{sent: 1%, throughput: 1%}")
+    project.missed_profile()
+    project.write("test_it.py", SET_UP_ONLY)
+    run = project.run("-p", "no:cacheprovider", "--setup-only")
+    assert run.outcomes == {"error": 1}
+    assert "1 error" in run.out
+    assert run.ret == pytest.ExitCode.TESTS_FAILED
