@@ -257,7 +257,7 @@ def resolve_driver(document: Document, readers: Readers) -> None:
     except ProfileError:
         raise
     except UsageError as error:
-        document.refuse(("driver",), str(error), "")
+        document.refuse(("driver",), str(error), "for a driver write driver: {name: …}")
         return
     document.value |= {"driver": file.driver, "notApplied": file.not_applied}
     if file.target and "target" not in document.value:

@@ -331,6 +331,17 @@ def test_a_missing_driver_file_is_an_error_at_its_name(tmp_path: Path) -> None:
         profile.load(path)
 
 
+def test_a_drivers_name_in_place_of_its_section_is_an_error_with_the_section(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(LEAST + "driver: loopback\n")
+    with pytest.raises(
+        ProfileError, match=r"loopback cannot be read: .* \(for a driver write driver: {name: …}\)$"
+    ):
+        profile.load(path)
+
+
 @pytest.mark.parametrize(
     ("line", "checked"), [("", False), ("tlsEnableHostnameVerification: true", True)]
 )
