@@ -80,7 +80,7 @@ def check_target(text: str | None, broker: str) -> str | None:
     address = _address(text, "--load-target")
     if address is not None and broker not in ("auto", "url"):
         raise pytest.UsageError(
-            f"--load-target {address}: --load-broker-mode {broker} starts another broker:"
+            f"--load-target {masked(address)}: --load-broker-mode {broker} starts another broker:"
             " leave one of them out"
         )
     return address
