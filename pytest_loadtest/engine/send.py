@@ -98,7 +98,11 @@ class Sender:
         # messages per second of this worker at the highest rate, by which the size of blocks is
         # chosen
         rate_of_stream = phase.pacer.highest / (phase.mean_size or 1) / phase.pacer.streams
-        self._ledger = Ledger(self._row, _block_size(rate_of_stream * len(self._streams)))
+        # A block has messages of about half a second, 64 to 8192, so that slow workers stay small
+        # and fast ones efficient.
+        per_half_second = int(rate_of_stream * len(self._streams) / 2)
+        block_size = 1 << min(max(per_half_second.bit_length(), 6), 13)
+        self._ledger = Ledger(self._row, block_size)
         self._retries = Retries(
             self._driver,
             self._schedule,
@@ -390,13 +394,6 @@ class Sender:
             block.give_up()
             self._retire(block)
         self._ledger.blocks.clear()
-
-
-def _block_size(rate: float) -> int:
-    """Return the rows of a block: messages of about half a second, 64 to 8192, so that slow workers
-    stay small and fast ones efficient.
-    """
-    return 1 << min(max(int(rate / 2).bit_length(), 6), 13)
 
 
 KEYS: Final = (

@@ -81,18 +81,15 @@ def handle_event(run: Run, event: Event, now: int, worker: str = "") -> list[Eff
     if worker in run.last_message:
         run.last_message[worker] = now
     row = TABLE.get((type(run.state), type(event)))
-    if row is None or (run.continues and _is_foreign(run, event, worker)):
+    # From a worker that has no part in the run.
+    is_foreign = worker not in ("", *run.members) and not isinstance(event, Arrive | WorkerLost)
+    if row is None or (run.continues and is_foreign):
         return list(_reject(run, event, now, worker))
     effects = list(row.action(run, event, now, worker))
     assert type(run.state) in row.leads_to, (
         f"{row.action.__name__} of {run.key} led to {run.state.text}"
     )
     return effects
-
-
-def _is_foreign(run: Run, event: Event, worker: str) -> bool:
-    """Return whether a message is from a worker that has no part in the run."""
-    return worker not in ("", *run.members) and not isinstance(event, Arrive | WorkerLost)
 
 
 # The actions. Each handles one kind of event in some states, and sets the next state.

@@ -191,7 +191,9 @@ class WorkloadRun(DescribedWorkload):
                 f"{'; '.join(gone)}"
             )
             answered = self.folder is not None and any(report.answered for report in reports)
-            if not answered or not all(map(_is_silence, gone)):
+            # Each client lost a silent target, or for an unknown reason.
+            silent = all(NO_ANSWER in why or "(" not in why for why in gone)
+            if not answered or not silent:
                 raise TargetError(self.went_away)
         self.unanswered = any(report.unanswered for report in reports)
         self.clock.check(self.part.profile)
@@ -291,8 +293,3 @@ def make_workloads(
         )
         workloads.append(workload)
     return workloads
-
-
-def _is_silence(disconnected: str) -> bool:
-    """Return whether a client lost a silent target, or for an unknown reason."""
-    return NO_ANSWER in disconnected or "(" not in disconnected
