@@ -68,11 +68,11 @@ def margin_text(finding: FindingEntry) -> str:
 
     It is empty where the bound is 0: such an objective has no margin.
     """
-    if not has_number(finding):
-        return cause(finding)
     share = used_share(finding)
+    if share is None:
+        return cause(finding)
     has_margin = any(allowed > 0 for _, allowed in _sides(finding, finding.observed or 0.0))
-    if finding.shown.over or share is None or share > 1 or not has_margin:
+    if finding.shown.over or share > 1 or not has_margin:
         return finding.shown.over
     return f"{format_value(1 - share, 'ratio', 2)} to spare"
 

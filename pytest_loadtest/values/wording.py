@@ -81,9 +81,12 @@ def format_value(value: float, unit: str, digits: int = 3) -> str:
 
 def pair(left: float, right: float, unit: str) -> tuple[str, str]:
     """Return both values with enough digits to differ."""
-    # Texts with three digits can differ and read alike: 1.00 s and 1000 ms, 100.0 and 100 msg/s.
-    alike = unit in ("ns", "msg/s") and f"{left:.3g}" == f"{right:.3g}"
-    for digits in (3, 5, 8):
+    # Texts with three digits can differ and read alike: 1.00 s and 1000 ms, 100.0 k and 100 k. So
+    # can rates below 10 000 msg/s, which have one decimal, or none if they are integers: 2.0 and 2.
+    alike = unit in ("ns", "msg/s") and (
+        f"{left:.3g}" == f"{right:.3g}" or f"{left:.1f}" == f"{right:.1f}"
+    )
+    for digits in (3, 5, 8, 12):
         shown = format_value(left, unit, digits), format_value(right, unit, digits)
         differ = shown[0] != shown[1] and not (alike and digits == 3)
         if left == right or differ:

@@ -39,6 +39,10 @@ def test_a_pair_never_shows_different_values_alike(unit: str, bound: int, off: i
         (1.0002e9, 999.6e6, "ns", ("1000.2 ms", "999.6 ms")),
         (120.2e9, 119.8e9, "ns", ("120200 ms", "119800 ms")),
         (4998, 5010, "msg/s", ("4 998 msg/s", "5 010 msg/s")),
+        (1.96, 2, "msg/s", ("1.96 msg/s", "2 msg/s")),
+        (2065.002, 2065, "msg/s", ("2065.002 msg/s", "2065 msg/s")),
+        # one message of 4 000 000 000, as 2.5 M msg/s have in half an hour
+        (1 - 1 / 4e9, 1, "ratio", ("99.999999975 %", "100 %")),
     ],
 )
 def test_a_pair_never_reads_as_one_value(
