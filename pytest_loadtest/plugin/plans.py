@@ -35,14 +35,15 @@ def print_plans(session: pytest.Session) -> None:
     if reporter is None:
         raise pytest.UsageError("--load-plan prints plans: leave out -p no:terminal")
     workers = config.stash.get(_WORKERS, 1)
-    options = Options.of(config)
     unplanned = []
     for item in session.items:
         if item.get_closest_marker("load"):
             reporter.write_line("")
             reporter.write_line(item.nodeid, bold=True)
             try:
-                lines = plan_lines(make_request(config, item, attempt=1), workers, options)
+                request = make_request(config, item, attempt=1)
+                # Only here: wrong options are an error of the collection, if it has load tests.
+                lines = plan_lines(request, workers, Options.of(config))
             except LoadtestError as error:
                 lines = str(error).splitlines()
                 unplanned.append(item.nodeid)

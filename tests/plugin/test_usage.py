@@ -99,6 +99,14 @@ def test_an_address_with_a_password_is_rejected_and_not_shown(
     assert "secret" not in run.out
 
 
+def test_wrong_options_are_ignored_by_a_plan_of_no_load_tests(project: Project) -> None:
+    """As by a run without load tests; it was an internal error."""
+    project.write("test_it.py", "def test_it(): ...\n")
+    run = project.run("--load-plan", "--load-target", "mqtt://user:secret@host")
+    assert run.ret == pytest.ExitCode.OK
+    assert "secret" not in run.out
+
+
 @pytest.mark.parametrize("workers", ["-n0", "-n2"])
 def test_an_address_of_another_kind_of_broker_is_a_usage_error_at_once(
     project: Project, workers: str
