@@ -75,15 +75,12 @@ def conclude(
     """
     sampled = _sampled(telemetry, measurements, cores)
     saturated = _saturated(sampled)
-    # Messages that were dropped before full windows are the target's doing, also on a machine where
-    # the worker waits for a core.
-    dropped = measurements is not None and measurements.full_windows is not None
-
-    def explains_window(side: Saturation) -> bool:
-        return side.share >= MOSTLY and not (dropped and side.conclusion == "generator")
-
-    ranked = list(filter(explains_window, saturated))
+    ranked = [side for side in saturated if side.share >= MOSTLY]
     if measurements is not None:
+        # Messages that were dropped before full windows are the target's doing, also on a machine
+        # where the worker waits for a core.
+        if measurements.full_windows is not None:
+            ranked = [side for side in ranked if side.conclusion != "generator"]
         ranked += _window(measurements, sampled)
     ranked += [side for side in saturated if side not in ranked]
     if generator:

@@ -225,18 +225,20 @@ def pytest_runtest_makereport(
     Convert properties to types that xdist can transfer.
     """
     is_load = item.get_closest_marker("load") is not None
-    if is_load and call.excinfo is not None and item.config.pluginmanager.hasplugin("timeout"):
+    error = call.excinfo
+    fails = error is not None and not error.errisinstance(pytest.skip.Exception)
+    if is_load and fails and item.config.pluginmanager.hasplugin("timeout"):
         # All workers have one timeout: when the first one is over, so are soon those of the others,
-        # whose reports say that the run was given up. pytest-timeout ends its timer after a report,
-        # and within one it would end the session.
+        # whose reports say that the run was given up. pytest-timeout ends its timer after a report
+        # of a failure, and within one it would end the session. That of a skipped test goes on.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     report = yield
     if is_load:
         from pytest_loadtest.plugin.session import forget, plain, report_error
 
         report.user_properties = plain(report.user_properties)
-        if call.excinfo is not None:
-            report_error(report, call.excinfo.value, item)
+        if error is not None:
+            report_error(report, error.value, item)
         if call.when == "teardown":
             forget(item)
     return report

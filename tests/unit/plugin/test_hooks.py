@@ -10,11 +10,22 @@ import pytest
 from pytest_loadtest.plugin.hooks import pytest_runtest_makereport
 
 
-@pytest.mark.parametrize(("has_timeout", "fails"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("has_timeout", "error", "is_cancelled"),
+    [
+        (True, AssertionError(), True),
+        (True, None, False),
+        (True, pytest.skip.Exception(), False),
+        (False, AssertionError(), False),
+    ],
+)
 def test_no_timeout_ends_within_the_report_of_a_failed_load_test(
-    has_timeout: bool, fails: bool
+    has_timeout: bool, error: BaseException | None, is_cancelled: bool
 ) -> None:
-    """All workers have the same one, and it would end the session: it is cancelled before the report is made."""
+    """All workers have the same one, and it would end the session: it is cancelled before the report is made.
+
+    That of a skipped test still ends a teardown that hangs.
+    """
     cancelled: list[Any] = []
     item: Any = SimpleNamespace(
         get_closest_marker=lambda name: name == "load" or None,
@@ -25,7 +36,12 @@ def test_no_timeout_ends_within_the_report_of_a_failed_load_test(
             pytest_timeout_cancel_timer=lambda **given: cancelled.append(given["item"])
         ),
     )
-    call: Any = SimpleNamespace(excinfo=object() if fails else None)
+
+    def run_body() -> None:
+        if error is not None:
+            raise error
+
+    call = pytest.CallInfo.from_call(run_body, "call")
     hook: Any = pytest_runtest_makereport
     next(hook(item, call))
-    assert cancelled == ([item] if has_timeout and fails else [])
+    assert cancelled == ([item] if is_cancelled else [])
