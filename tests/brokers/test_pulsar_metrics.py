@@ -171,7 +171,7 @@ def test_a_sleeping_consumer_is_concluded(
     document = in_a_long_phase(
         sleep_for,
         "consumer",
-        r"1 of 1 consumers had no permits left, .*, with \d+ entries in the backlog, in \d+ of \d+ samples",
+        r"1 of 1 consumers had no permits left, .*, with [\d\s]+ entries in the backlog, in \d+ of \d+ samples",
     )
     counts = document["measurements"]["counts"]
     assert known(document, "sys.totalOut") == [counts["received"] + counts["duplicates"]]
