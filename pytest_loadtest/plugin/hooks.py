@@ -224,21 +224,22 @@ def pytest_runtest_makereport(
 
     Convert properties to types that xdist can transfer.
     """
-    is_load = item.get_closest_marker("load") is not None
+    mark = item.get_closest_marker("load")
     error = call.excinfo
     fails = error is not None and not error.errisinstance(pytest.skip.Exception)
-    if is_load and fails and item.config.pluginmanager.hasplugin("timeout"):
+    if mark and fails and item.config.pluginmanager.hasplugin("timeout"):
         # All workers have one timeout: when the first one is over, so are soon those of the others,
         # whose reports say that the run was given up. pytest-timeout ends its timer after a report
         # of a failure, and within one it would end the session. That of a skipped test goes on.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     report = yield
-    if is_load:
+    if mark:
         from pytest_loadtest.plugin.session import forget, plain, report_error
 
         report.user_properties = plain(report.user_properties)
-        if error is not None:
-            report_error(report, error.value, item)
+        # Not the error of before: that of a method of unittest.TestCase is only here since then.
+        if call.excinfo is not None:
+            report_error(report, call.excinfo.value, item)
         if call.when == "teardown":
             forget(item)
     return report
