@@ -123,8 +123,9 @@ def conclude_run(
     results, findings = compare_with_baseline(results, _gates(profile, results, run), earlier)
     # That of the results counts the stages too, which the test's body judges one by one.
     outcome, reasons = with_changes(verdict.outcome, verdict.reasons, findings)
-    findings = (*verdict.findings, *findings)
-    verdict = replace(verdict, outcome=outcome, findings=findings, reasons=reasons)
+    verdict = replace(
+        verdict, outcome=outcome, reasons=reasons, findings=(*verdict.findings, *findings)
+    )
     write_results(folder, results)
     assert run.started is not None, "samples are of a load that has begun"
     hdr.write_log(folder / "latency.hlog", measurements, run.started)

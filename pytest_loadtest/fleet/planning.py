@@ -227,7 +227,7 @@ def installed_versions() -> dict[str, str]:
     packages = list(_PACKAGES)
     for kind in kinds().values():
         packages += (kind.package, *kind.packages)
-    for package in packages:
+    for package in dict.fromkeys(packages):
         installed = _installed_version(package)
         if installed is not None:
             versions[package] = installed

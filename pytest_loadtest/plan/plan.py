@@ -317,9 +317,10 @@ def make_plan(
         longest = phases[-1].duration
 
     hosts = tuple(hosts) or (CONTROLLER,) * workers
-    assignments = assign(topology, workers)
     if profile.pair_consumers:
         assignments = assign_by_host(topology, hosts)
+    else:
+        assignments = assign(topology, workers)
     needs_at = partial(
         needs_of,
         profile,

@@ -225,8 +225,7 @@ def pytest_runtest_makereport(
     Convert properties to types that xdist can transfer.
     """
     mark = item.get_closest_marker("load")
-    error = call.excinfo
-    fails = error is not None and not error.errisinstance(pytest.skip.Exception)
+    fails = call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception)
     if mark and fails and item.config.pluginmanager.hasplugin("timeout"):
         # All workers have one timeout: when the first one is over, so are soon those of the others,
         # whose reports say that the run was given up. pytest-timeout ends its timer after a report
@@ -237,7 +236,7 @@ def pytest_runtest_makereport(
         from pytest_loadtest.plugin.session import forget, plain, report_error
 
         report.user_properties = plain(report.user_properties)
-        # Not the error of before: that of a method of unittest.TestCase is only here since then.
+        # Only pytest's report sets that of a method of unittest.TestCase.
         if call.excinfo is not None:
             report_error(report, call.excinfo.value, item)
         if call.when == "teardown":

@@ -160,8 +160,11 @@ def with_comparison(
     """
     verdict = document.verdict
     outcome, reasons = with_changes(verdict.outcome, verdict.reasons, findings)
-    findings_of_both = (*verdict.findings, *map(_finding, findings))
-    judged = VerdictSection(outcome=outcome, reasons=reasons, findings=findings_of_both)
+    judged = VerdictSection(
+        outcome=outcome,
+        reasons=reasons,
+        findings=(*verdict.findings, *map(_finding, findings)),
+    )
     return replace(document, verdict=judged, comparison=section)
 
 
